@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -105,6 +106,26 @@ func TestEnvoyGatewayPodsSurviveRedisOutage(t *testing.T) {
 		}
 	}
 	t.Error("REPLICAS_DNS is not set")
+}
+
+// No NetworkPolicy covers the pods that Envoy Gateway creates, so they do not serve /json.
+func TestEnvoyGatewayPodsServeNoJSON(t *testing.T) {
+	chart := gatewayOf(t, loadChart(t), valuesOf(t, "{mode: envoy-gateway, envoyGateway: {createConfig: true}}"))
+	for what, config := range map[string]*gatewayv1alpha1.EnvoyGateway{"the chart": chart, "the kustomization": envoyGateway(t)} {
+		if !slices.Contains(config.Provider.Kubernetes.RateLimitDeployment.Container.Env, corev1.EnvVar{Name: "JSON_ENABLED", Value: "false"}) {
+			t.Errorf("%s does not turn /json off", what)
+		}
+	}
+	chart = gatewayOf(t, loadChart(t), valuesOf(t, "{mode: envoy-gateway, envoyGateway: {createConfig: true}, config: {settings: {JSON_ENABLED: true}}}"))
+	var got []string
+	for _, e := range chart.Provider.Kubernetes.RateLimitDeployment.Container.Env {
+		if e.Name == "JSON_ENABLED" {
+			got = append(got, e.Value)
+		}
+	}
+	if !slices.Equal(got, []string{"true"}) {
+		t.Errorf("with JSON_ENABLED in config.settings, its values are %q", got)
+	}
 }
 
 // allowsSixCalls fails the test if a proxy's timeout is not more than six times STORE_TIMEOUT, as

@@ -310,7 +310,14 @@ func TestChartRejectsInvalidValues(t *testing.T) {
 		{"autoscaling.type=keda", "needs autoscaling.keda.triggers"},
 		{"config.settings.LOG_LEVL=debug", "config.settings.LOG_LEVL is no setting of Weir"},
 		{"config.settings.REDIS_URL=redis:6379", "config.settings.REDIS_URL: set the values under store"},
-		{"config.settings.GRPC_PORT=9000", "config.settings.GRPC_PORT: the chart sets this variable"},
+		{"config.settings.GRPC_PORT=9000", "config.settings.GRPC_PORT: the Services, probes and volumes"},
+		{"config.settings.HOST=127.0.0.1", "config.settings.HOST: "},
+		{"config.settings.GRPC_HOST=127.0.0.1", "config.settings.GRPC_HOST: "},
+		{"config.settings.GRPC_UDS=/tmp/weir.sock", "config.settings.GRPC_UDS: the Services, probes and volumes"},
+		{"config.settings.DRAIN_DELAY=30s", "terminationGracePeriodSeconds is 40, and DRAIN_DELAY (30s) and STOP_TIMEOUT (10s)"},
+		{"config.settings.STOP_TIMEOUT=1m", "DRAIN_DELAY (15s) and STOP_TIMEOUT (1m)"},
+		{"terminationGracePeriodSeconds=25", "terminationGracePeriodSeconds is 25"},
+		{"store.type=memory,terminationGracePeriodSeconds=11", "DRAIN_DELAY (1s) and STOP_TIMEOUT (10s)"},
 		{"config.existingConfigMap=a,config.rules.b=c", "contradict each other"},
 		{"config.overlay.a=b", "no effect in mode standalone"},
 		{"tls.enabled=true", "tls.enabled needs a certificate"},
@@ -321,6 +328,13 @@ func TestChartRejectsInvalidValues(t *testing.T) {
 		{"config.settings.CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=authorization:abc", "a ConfigMap would show this secret"},
 		{"config.settings.REDIS_PERSECOND_URL=redis://:abc@redis:6379", "a ConfigMap would show this secret"},
 		{"store.url=rediss://user:abc@redis:6379", "store.url has a password"},
+		{"store.url=redis:6379?username=weir&password=abc", "store.url has a password"},
+		{"store.url=default:abc@redis:6379", "store.url has a password"},
+		{`store.type=cluster,store.url=a:6379\,default:abc@b:6379`, "store.url has a password"},
+		{`store.type=sentinel,store.url=mymaster\, :abc@a:26379`, "store.url has a password"},
+		{"config.settings.REDIS_PERSECOND_URL=user:abc@redis:6379", "a ConfigMap would show this secret"},
+		{"config.settings.OTEL_EXPORTER_OTLP_HEADERS=api-key=abc", "a ConfigMap would show this secret"},
+		{"config.settings.OTEL_EXPORTER_OTLP_TRACES_HEADERS=api-key=abc", "a ConfigMap would show this secret"},
 		{"mode=envoy-gateway,admin.enabled=true", "admin.enabled has no effect in mode envoy-gateway"},
 		{"mode=envoy-gateway,replicaCount=0", "replicaCount has no effect in mode envoy-gateway"},
 		{"mode=ai-gateway", "must be in the namespace envoy-gateway-system"},
@@ -340,6 +354,37 @@ func TestChartRejectsInvalidValues(t *testing.T) {
 		_, _, err = renderText(c, "weir", "weir", values)
 		if err == nil || !strings.Contains(err.Error(), bad.want) {
 			t.Errorf("%s: %v, want %q", bad.set, err, bad.want)
+		}
+	}
+}
+
+func TestChartAcceptsURLsWithoutPasswords(t *testing.T) {
+	for _, values := range []string{
+		"{url: 'redis:6379?db=1'}", "{url: 'redis://weir@redis:6379/1'}", "{url: '[::1]:6379'}",
+		"{type: cluster, url: 'redis://a:6379,redis://b:6379'}", "{type: cluster, url: 'a:6379,weir@b:6379'}",
+		"{type: sentinel, url: 'mymaster,weir@[::1]:26379,weir@[::2]:26379'}",
+	} {
+		if _, _, err := renderText(loadChart(t), "weir", "weir", valuesOf(t, "store: "+values)); err != nil {
+			t.Errorf("%s: %v", values, err)
+		}
+	}
+}
+
+func TestChartAcceptsIPv6(t *testing.T) {
+	all := render(t, valuesOf(t, "config: {settings: {HOST: '::', GRPC_HOST: '::'}}"))
+	if set := settingsOf(t, all, weirOf(t, all)); set["HOST"] != "::" || set["GRPC_HOST"] != "::" {
+		t.Errorf("%v", set)
+	}
+}
+
+func TestChartAcceptsALongerGracePeriod(t *testing.T) {
+	for _, values := range []string{
+		"{config: {settings: {DRAIN_DELAY: 60s, STOP_TIMEOUT: 500ms}}, terminationGracePeriodSeconds: 61}",
+		"{store: {type: memory}, terminationGracePeriodSeconds: 12}",
+		"{mode: envoy-gateway, config: {settings: {DRAIN_DELAY: 60s}}}", // Envoy Gateway sets the period
+	} {
+		if _, _, err := renderText(loadChart(t), "weir", "weir", valuesOf(t, values)); err != nil {
+			t.Errorf("%s: %v", values, err)
 		}
 	}
 }

@@ -367,6 +367,42 @@ func TestAlertsFire(t *testing.T) {
 	}
 }
 
+// The alerts of an installation fire although another installation is healthy, in another namespace
+// or in the same one. Installations may have different rules.
+func TestAlertsSeeEachInstallation(t *testing.T) {
+	healthy := calm
+	for _, pod := range []string{"b", "c", "d", "e", "f"} {
+		healthy += fmt.Sprintf("\tup{job=\"weir\", namespace=\"weir\", service=\"weir\", pod=%q} 1x60\n", pod)
+	}
+	for _, test := range []struct{ series, want string }{
+		{`
+	up{job="weir", namespace="edge", service="weir", pod="a"} 0x60
+	up{job="weir", namespace="edge", service="weir", pod="b"} 0x60
+`, "WeirDown"},
+		{`
+	up{job="weir", namespace="weir", service="other-weir", pod="x"} 0x60
+`, "WeirDown"},
+		{`
+	up{job="weir", namespace="weir", service="other-weir", pod="x"} 1x60
+	up{job="weir", namespace="weir", service="other-weir", pod="y"} 0x60
+`, "WeirReplicasDown"},
+		{`
+	weir_requests_total{namespace="weir", service="other-weir", pod="x", code="Unavailable"} 0+30x60
+`, "WeirStoreFails"},
+		{`
+	weir_rules_info{namespace="weir", service="other-weir", pod="x", version="6f1ed002ab559585"} 1x60
+	weir_rules_info{namespace="weir", service="other-weir", pod="y", version="75959bacfb3f641b"} 1x60
+`, "WeirRulesDiffer"},
+		{`
+	weir_rules_info{namespace="weir", service="other-weir", pod="x", version="75959bacfb3f641b"} 1x60
+`, ""},
+	} {
+		if got := strings.Join(firing(t, theAlerts(t), healthy+test.series), " "); got != test.want {
+			t.Errorf("alerts %q fire, want %q, for%s", got, test.want, test.series)
+		}
+	}
+}
+
 // A rule denies by one of two limits. The hits that the other limit would allow do not hide the
 // denials.
 func TestAlertSeesDenialsByOneOfTwoLimits(t *testing.T) {

@@ -63,6 +63,29 @@ func TestNetworkPoliciesAllowOnlyNeededTraffic(t *testing.T) {
 	})
 }
 
+// The chart's policy allows each port that an address of Redis names, and the default port of
+// Sentinels.
+func TestChartPolicyAllowsPortsOfRedis(t *testing.T) {
+	for values, want := range map[string]int32{
+		"{store: {url: 'redis:7000?db=1'}}":                                                 7000,
+		"{store: {url: 'redis:7000/1'}}":                                                    7000,
+		"{store: {type: cluster, url: 'a:7000,b:7001'}}":                                    7000,
+		"{store: {type: sentinel, url: 'mymaster,a'}}":                                      26379,
+		"{store: {type: sentinel, url: 'mymaster,a:77'}}":                                   77,
+		"{config: {settings: {REDIS_PERSECOND: true, REDIS_PERSECOND_URL: 'second:7000'}}}": 7000,
+		"{config: {settings: {REDIS_PERSECOND: true, REDIS_PERSECOND_TYPE: SENTINEL, REDIS_PERSECOND_URL: 'mymaster,second'}}}":   26379,
+		"{config: {settings: {REDIS_PERSECOND: true, REDIS_PERSECOND_TYPE: sentinel, REDIS_PERSECOND_URL: 'm,a:7000,b'}}}":        26379,
+		"{config: {settings: {REDIS_PERSECOND: true, REDIS_PERSECOND_TYPE: CLUSTER, REDIS_PERSECOND_URL: 'a:6379,b:7000?db=0'}}}": 7000,
+	} {
+		policy := named[*networkingv1.NetworkPolicy](render(t, valuesOf(t, values)), "weir")
+		if !slices.ContainsFunc(policy.Spec.Egress, func(rule networkingv1.NetworkPolicyEgressRule) bool {
+			return slices.ContainsFunc(rule.Ports, func(p networkingv1.NetworkPolicyPort) bool { return p.Port.IntVal == want })
+		}) {
+			t.Errorf("%s: the policy blocks port %d", values, want)
+		}
+	}
+}
+
 // Some objects name others in plain text, which no tool recognizes as a reference.
 func TestReferencesInTextExist(t *testing.T) {
 	address := func(t *testing.T, all overlay, host, port string) {

@@ -4,7 +4,8 @@
   {{- fail (printf "the name %s begins with a digit, which Kubernetes rejects for a Service: set fullnameOverride, or choose another name for the release." (include "weir.fullname" .)) -}}
 {{- end -}}
 {{- $store := .Values.store -}}
-{{- $withPassword := "://[^@/]*:[^@/]+@" -}}
+{{- /* Each address of a list may be a URL, or host:port with a user and parameters. */ -}}
+{{- $withPassword := "//[^@/]*:[^@/]+@|(^|,)[^@/,]*:[^@/,]+@|[?&]password=" -}}
 {{- if eq $store.type "memory" -}}
   {{- if gt (int (.Values.replicaCount | default 0)) 1 -}}
     {{- fail (printf "store.type memory allows one replica, and replicaCount is %d: each replica would allow the whole limit. Set store.type to redis, sentinel or cluster." (int .Values.replicaCount)) -}}
@@ -70,6 +71,15 @@
     {{- end -}}
   {{- end -}}
 {{- end -}}
+{{- if ne .Values.mode "envoy-gateway" -}}
+  {{- /* Only functions of dates parse durations. */ -}}
+  {{- $set := include "weir.settings" . | fromYaml -}}
+  {{- $start := now -}}
+  {{- $end := $start | dateModify $set.DRAIN_DELAY | dateModify $set.STOP_TIMEOUT -}}
+  {{- if ge ($end.Sub $start).Seconds (float64 .Values.terminationGracePeriodSeconds) -}}
+    {{- fail (printf "terminationGracePeriodSeconds is %d, and DRAIN_DELAY (%s) and STOP_TIMEOUT (%s) together are not shorter: Kubernetes would kill the pod before it has stopped. Set a longer period." (int .Values.terminationGracePeriodSeconds) $set.DRAIN_DELAY $set.STOP_TIMEOUT) -}}
+  {{- end -}}
+{{- end -}}
 {{- $owned := include "weir.store" . | fromYaml -}}
 {{- range $name := list "BACKEND_TYPE" "REDIS_TYPE" "REDIS_URL" "REDIS_SOCKET_TYPE" "REDIS_AUTH" "REDIS_SENTINEL_AUTH" -}}
   {{- $_ := set $owned $name "" -}}
@@ -80,13 +90,15 @@
     {{- fail (printf "config.settings.%s is no setting of Weir: docs/settings.md lists all of them. Variables of other software belong to extraEnv." $name) -}}
   {{- end -}}
   {{- $secrets := list "KEY_HASH_SECRET" "REDIS_PERSECOND_AUTH" "REDIS_PERSECOND_SENTINEL_AUTH" "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS" -}}
-  {{- if or (has $name $secrets) (and (eq $name "REDIS_PERSECOND_URL") (regexMatch $withPassword (toString $value))) -}}
+  {{- if or (has $name $secrets) (regexMatch "^OTEL_EXPORTER_OTLP_(.+_)?HEADERS$" $name) (and (eq $name "REDIS_PERSECOND_URL") (regexMatch $withPassword (toString $value))) -}}
     {{- fail (printf "config.settings.%s: a ConfigMap would show this secret. Put it into a Secret, and name that in extraEnv, by valueFrom.secretKeyRef." $name) -}}
   {{- end -}}
   {{- if hasKey $owned $name -}}
     {{- fail (printf "config.settings.%s: set the values under store instead, which set this variable." $name) -}}
-  {{- else if has $name (list "CONFIG_PATH" "CONFIG_TYPE" "CONFIG_OVERLAY" "PORT" "GRPC_PORT" "USE_PROMETHEUS" "PROMETHEUS_ADDR" "PROMETHEUS_PATH") -}}
-    {{- fail (printf "config.settings.%s: the chart sets this variable, and its Services, probes and volumes depend on it. Remove it." $name) -}}
+  {{- else if has $name (list "CONFIG_PATH" "CONFIG_TYPE" "CONFIG_OVERLAY" "PORT" "GRPC_PORT" "GRPC_UDS" "USE_PROMETHEUS" "PROMETHEUS_ADDR" "PROMETHEUS_PATH") -}}
+    {{- fail (printf "config.settings.%s: the Services, probes and volumes of the chart depend on this variable. Remove it." $name) -}}
+  {{- else if and (has $name (list "HOST" "GRPC_HOST")) (not (has (toString $value) (list "0.0.0.0" "::"))) -}}
+    {{- fail (printf "config.settings.%s: the kubelet and Envoy connect to the address of the pod, so Weir must listen on all addresses: use 0.0.0.0, or :: for IPv6." $name) -}}
   {{- end -}}
 {{- end -}}
 {{- end -}}
