@@ -126,7 +126,8 @@ func adminTLS(s *settings.Serve, l net.Listener, log *zap.Logger) (net.Listener,
 		return l, nil
 	}
 	files := tlsfiles.Server{
-		Cert: s.AdminCert, Key: s.AdminKey, ClientCA: s.AdminClientCA, Optional: s.AdminTokenFile != "", Protocols: []string{"h2", "http/1.1"},
+		Cert: s.AdminCert, Key: s.AdminKey, ClientCA: s.AdminClientCA, Optional: s.AdminTokenFile != "", Expired: logExpired(log),
+		Protocols: []string{"h2", "http/1.1"},
 	}
 	config, err := files.Config(func(err error) {
 		log.Error("certificates of the admin API not reloaded, the old ones stay in use", zap.Error(err))

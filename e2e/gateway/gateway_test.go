@@ -200,6 +200,7 @@ func (s *setup) startWeir(ports []int) {
 	})
 	for name, value := range map[string]string{
 		"CONFIG_OVERLAY": overlay, "CONFIG_GRPC_XDS_RULES_FILE": filepath.Join(s.folder, "received.json"), "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED": "true",
+		"JSON_ENABLED": "false",
 		// The test's own.
 		"CONFIG_GRPC_XDS_SERVER_TLS_SAN": "envoy-gateway", "STORE_TIMEOUT": "30s", "DRAIN_DELAY": "0s",
 		"HOST": "127.0.0.1", "GRPC_HOST": "127.0.0.1", "GRPC_PORT": strconv.Itoa(ports[1]), "PORT": strconv.Itoa(ports[2]), "DEBUG_PORT": strconv.Itoa(ports[3]),
