@@ -282,6 +282,7 @@ const calm = `
 	weir_requests_total{namespace="weir", pod="a", code="InvalidArgument"} 0x60
 	weir_rules{namespace="weir", pod="a"} 3x60
 	weir_rules{namespace="weir", pod="b"} 3x60
+	weir_rules_last_load_successful{namespace="weir", pod="a"} 1x60
 	weir_rules_info{namespace="weir", pod="a", version="6f1ed002ab559585"} 1x60
 	weir_rules_info{namespace="weir", pod="b", version="6f1ed002ab559585"} 1x60
 	weir_panics_total{namespace="weir", pod="a"} 0x60
@@ -364,6 +365,15 @@ func TestAlertsFire(t *testing.T) {
 		if len(got) > 0 {
 			t.Errorf("%s also raises %v", series, got)
 		}
+	}
+}
+
+// Rules that had faults more than an hour ago still have them.
+func TestWeirRulesRejectedLastsAsLongAsTheFault(t *testing.T) {
+	const loaded = `weir_rules_last_load_successful{namespace="weir", pod="a"} `
+	got := firing(t, theAlerts(t), strings.Replace(calm, loaded+"1x60", loaded+"0x60", 1))
+	if !slices.Equal(got, []string{"WeirRulesRejected"}) {
+		t.Errorf("alerts %v, want only WeirRulesRejected", got)
 	}
 }
 
