@@ -228,7 +228,7 @@ func helpOf(parser *kong.Kong, args []string) string {
 func groups() []kong.Group {
 	all := []kong.Group{
 		{Key: "rules", Title: "Write and test rules:"},
-		{Key: "evidence", Title: "Choose limits from recorded traffic:"},
+		{Key: "traffic", Title: "Choose limits from recorded traffic:"},
 		{Key: "running", Title: "Ask a running server:"},
 	}
 	for _, g := range settings.Groups {

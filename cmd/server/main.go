@@ -54,11 +54,11 @@ type commands struct {
 	Gen     cli.Gen     `cmd:"" group:"rules" help:"Write Envoy's configuration for rules."`
 	Import  cli.Import  `cmd:"" group:"rules" help:"Write rules from the limits of another rate limiter."`
 
-	Convert  cli.Convert  `cmd:"" group:"evidence" help:"Make a recording from Envoy, nginx, JSON or CSV access logs."`
-	Suggest  cli.Suggest  `cmd:"" group:"evidence" help:"Find limits for the traffic of a recording."`
-	Simulate cli.Simulate `cmd:"" group:"evidence" help:"Run rules over a recording, and show what they deny."`
-	Diff     cli.Diff     `cmd:"" group:"evidence" help:"Compare two sets of rules over recorded requests: the keys that are newly denied or allowed."`
-	Plan     cli.Plan     `cmd:"" group:"evidence" help:"Plan local limits, memory, calls to Redis and over-admission for rules and users."`
+	Convert  cli.Convert  `cmd:"" group:"traffic" help:"Make a recording from Envoy, nginx, JSON or CSV access logs."`
+	Suggest  cli.Suggest  `cmd:"" group:"traffic" help:"Find limits for the traffic of a recording."`
+	Simulate cli.Simulate `cmd:"" group:"traffic" help:"Run rules over a recording, and show what they deny."`
+	Diff     cli.Diff     `cmd:"" group:"traffic" help:"Compare two sets of rules over recorded requests: the keys that are newly denied or allowed."`
+	Plan     cli.Plan     `cmd:"" group:"traffic" help:"Plan local limits, memory, calls to Redis and over-admission for rules and users."`
 
 	Peek  cli.Peek  `cmd:"" group:"running" help:"Print the state of a key in a running server, without charging it."`
 	Reset cli.Reset `cmd:"" group:"running" help:"Reset a key in a running server, or every key that contains an entry."`

@@ -26,8 +26,8 @@ type serveCommand struct {
 
 // Run serves until a signal or the end of ctx. With LOG_FORMAT=json it logs an error; with text it
 // prints the error, because a terminal shows a multi-line error better than a log line.
-func (s *serveCommand) Run(ctx context.Context, to cli.Streams) error {
-	log, audit := newLogs(to.Err, s.Level, s.LogFormat)
+func (s *serveCommand) Run(ctx context.Context, streams cli.Streams) error {
+	log, audit := newLogs(streams.Err, s.Level, s.LogFormat)
 	defer func() { _ = log.Sync() }()
 	err := s.runProcess(ctx, log, audit)
 	switch {
@@ -39,7 +39,7 @@ func (s *serveCommand) Run(ctx context.Context, to cli.Streams) error {
 		if errors.As(err, new(*fs.PathError)) {
 			err = cli.ReadError(err)
 		}
-		fmt.Fprintln(to.Err, "weir:", err)
+		fmt.Fprintln(streams.Err, "weir:", err)
 	}
 	return cli.Failed
 }

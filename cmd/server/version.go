@@ -10,8 +10,8 @@ import (
 
 type version struct{}
 
-func (version) Run(to cli.Streams) error {
-	_, err := fmt.Fprintln(to.Out, "weir", buildVersion(), runtime.Version())
+func (version) Run(streams cli.Streams) error {
+	_, err := fmt.Fprintln(streams.Out, "weir", buildVersion(), runtime.Version())
 	return err
 }
 

@@ -330,6 +330,7 @@ func TestChartRejectsInvalidValues(t *testing.T) {
 		{"store.url=rediss://user:abc@redis:6379", "store.url has a password"},
 		{"store.url=redis:6379?username=weir&password=abc", "store.url has a password"},
 		{"store.url=default:abc@redis:6379", "store.url has a password"},
+		{`store.url=default:a\,bc@redis:6379`, "store.url has a password"},
 		{`store.type=cluster,store.url=a:6379\,default:abc@b:6379`, "store.url has a password"},
 		{`store.type=sentinel,store.url=mymaster\, :abc@a:26379`, "store.url has a password"},
 		{"config.settings.REDIS_PERSECOND_URL=user:abc@redis:6379", "a ConfigMap would show this secret"},

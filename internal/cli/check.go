@@ -51,7 +51,7 @@ func (c *Check) Validate() error {
 
 // Run prints all faults and warnings. It returns [Failed] after a fault, or after a warning if
 // Strict is set.
-func (c *Check) Run(to Streams, settings SettingsChecker) error {
+func (c *Check) Run(streams Streams, settings SettingsChecker) error {
 	report := &checkReport{strict: c.Strict, findings: []finding{}, lines: map[string][][]byte{}}
 	options := rulesfile.Options{MergeDomains: c.Merge, CalendarMonths: c.Months, ReplicasUnknown: c.Replicas == "" && c.ReplicasDNS == ""}
 	if c.Settings {
@@ -60,9 +60,9 @@ func (c *Check) Run(to Streams, settings SettingsChecker) error {
 		c.addSettings(report, found)
 	}
 	if len(c.Paths) > 0 {
-		c.addRules(report, to.In, options)
+		c.addRules(report, streams.In, options)
 	}
-	if err := report.print(to, c.Format); err != nil {
+	if err := report.print(streams, c.Format); err != nil {
 		return err
 	}
 	if report.fails() {

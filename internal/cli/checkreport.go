@@ -77,17 +77,17 @@ func (r *checkReport) fails() bool {
 	return slices.ContainsFunc(r.findings, func(f finding) bool { return r.strict || f.Severity == fault })
 }
 
-func (r *checkReport) print(to Streams, format string) error {
+func (r *checkReport) print(streams Streams, format string) error {
 	if format == "json" {
-		return printJSON(to.Out, r.findings)
+		return printJSON(streams.Out, r.findings)
 	}
-	out := to.Err
+	out := streams.Err
 	if format == "github" {
-		out = to.Out
+		out = streams.Out
 	}
 	for i, f := range r.findings {
 		if i == maxPrinted {
-			fmt.Fprintf(to.Err, "%d more\n", len(r.findings)-i)
+			fmt.Fprintf(streams.Err, "%d more\n", len(r.findings)-i)
 			break
 		}
 		line := r.text(f)
@@ -99,7 +99,7 @@ func (r *checkReport) print(to Streams, format string) error {
 		}
 	}
 	for _, result := range r.results {
-		if _, err := fmt.Fprintln(to.Out, result); err != nil {
+		if _, err := fmt.Fprintln(streams.Out, result); err != nil {
 			return err
 		}
 	}

@@ -66,9 +66,9 @@ func (c *Conform) Validate() error {
 }
 
 // Run prints the report. It returns [Failed] if a check failed.
-func (c *Conform) Run(ctx context.Context, to Streams) error {
+func (c *Conform) Run(ctx context.Context, streams Streams) error {
 	if c.Rules || c.List {
-		return c.print(to.Out)
+		return c.print(streams.Out)
 	}
 	options, err := c.options()
 	if err != nil {
@@ -77,7 +77,7 @@ func (c *Conform) Run(ctx context.Context, to Streams) error {
 	var written error
 	if c.Output == "text" {
 		options.Done = func(r conform.Result) {
-			_, err := io.WriteString(to.Out, terminal.PrintableLines(r.Text()))
+			_, err := io.WriteString(streams.Out, terminal.PrintableLines(r.Text()))
 			written = errors.Join(written, err)
 		}
 	}
@@ -85,7 +85,7 @@ func (c *Conform) Run(ctx context.Context, to Streams) error {
 	defer stop()
 	report, err := conform.Run(ctx, options)
 	if len(report.Checks) > 0 {
-		written = errors.Join(written, printResult(to.Out, c.Output, &report, func() string { return report.Summary() + "\n" }))
+		written = errors.Join(written, printResult(streams.Out, c.Output, &report, func() string { return report.Summary() + "\n" }))
 	}
 	err = errors.Join(err, written)
 	if err == nil && report.Failed > 0 {

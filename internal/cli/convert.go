@@ -56,8 +56,8 @@ The exit code is 0 if every line was read, 1 if some lines could not be read, an
 
 // Run writes the recording, and a report on standard error. It returns [Failed] if some lines were
 // unreadable.
-func (c *Convert) Run(ctx context.Context, to Streams) error {
-	report, err := c.convert(ctx, to)
+func (c *Convert) Run(ctx context.Context, streams Streams) error {
+	report, err := c.convert(ctx, streams)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (c *Convert) Run(ctx context.Context, to Streams) error {
 	return nil
 }
 
-func (c *Convert) convert(ctx context.Context, to Streams) (*accesslog.Report, error) {
+func (c *Convert) convert(ctx context.Context, streams Streams) (*accesslog.Report, error) {
 	options, err := c.options()
 	if err != nil {
 		return nil, err
@@ -86,15 +86,15 @@ func (c *Convert) convert(ctx context.Context, to Streams) (*accesslog.Report, e
 	if len(paths) == 0 {
 		paths = []string{"-"}
 	}
-	if err := c.read(ctx, paths, converter, to); err != nil {
+	if err := c.read(ctx, paths, converter, streams); err != nil {
 		return nil, err
 	}
 	report := converter.Report()
-	printConversion(to.Err, &report, c.Descriptors)
+	printConversion(streams.Err, &report, c.Descriptors)
 	if report.Written == 0 {
 		return nil, errors.New("no line yields a request: nothing is written")
 	}
-	return &report, c.write(converter, to.Out)
+	return &report, c.write(converter, streams.Out)
 }
 
 // options returns the options that the flags set.
@@ -181,8 +181,8 @@ func parseDescriptor(text string) (accesslog.Descriptor, error) {
 }
 
 // read reads all logs.
-func (c *Convert) read(ctx context.Context, paths []string, converter *accesslog.Converter, to Streams) error {
-	in := &logReader{ctx: ctx, bar: newProgressBar(to.Err)}
+func (c *Convert) read(ctx context.Context, paths []string, converter *accesslog.Converter, streams Streams) error {
+	in := &logReader{ctx: ctx, bar: newProgressBar(streams.Err)}
 	defer in.bar.clear()
 	infos := map[string]os.FileInfo{} // by path
 	for i, path := range paths {
@@ -208,7 +208,7 @@ func (c *Convert) read(ctx context.Context, paths []string, converter *accesslog
 		in.total += info.Size()
 	}
 	for _, path := range paths {
-		if err := in.read(path, converter, to.In); err != nil {
+		if err := in.read(path, converter, streams.In); err != nil {
 			return err
 		}
 	}

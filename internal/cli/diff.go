@@ -61,14 +61,14 @@ func (d *Diff) Validate() error {
 func (d *Diff) allRecordings() []string { return slices.Concat(d.Against, d.Recordings) }
 
 // Run prints the comparison. The exit code is 2 if there are changes, and 1 after an error.
-func (d *Diff) Run(ctx context.Context, to Streams) error {
-	report, conditions, err := d.compare(ctx, to)
+func (d *Diff) Run(ctx context.Context, streams Streams) error {
+	report, conditions, err := d.compare(ctx, streams)
 	if err == nil {
 		text := report.Text
 		if d.Output == "markdown" {
 			text = report.Markdown
 		}
-		err = printResult(to.Out, d.Output, report, text)
+		err = printResult(streams.Out, d.Output, report, text)
 	}
 	if err != nil {
 		return failedError{err}
@@ -80,10 +80,10 @@ func (d *Diff) Run(ctx context.Context, to Streams) error {
 	for _, c := range conditions {
 		switch holds, decided := c.Holds(report); {
 		case holds:
-			fmt.Fprintln(to.Err, "weir: --fail-if:", c)
+			fmt.Fprintln(streams.Err, "weir: --fail-if:", c)
 			failed = true
 		case !decided:
-			fmt.Fprintf(to.Err, "weir: --fail-if: there are more than %d keys, so %q cannot be decided: raise --max-keys\n", d.MaxKeys, c)
+			fmt.Fprintf(streams.Err, "weir: --fail-if: there are more than %d keys, so %q cannot be decided: raise --max-keys\n", d.MaxKeys, c)
 			undecided = true
 		}
 	}
@@ -96,7 +96,7 @@ func (d *Diff) Run(ctx context.Context, to Streams) error {
 	return nil
 }
 
-func (d *Diff) compare(ctx context.Context, to Streams) (*rulesdiff.Report, []rulesdiff.Condition, error) {
+func (d *Diff) compare(ctx context.Context, streams Streams) (*rulesdiff.Report, []rulesdiff.Condition, error) {
 	var conditions []rulesdiff.Condition
 	for _, text := range d.FailIf {
 		c, err := rulesdiff.ParseCondition(text)
@@ -111,7 +111,7 @@ func (d *Diff) compare(ctx context.Context, to Streams) (*rulesdiff.Report, []ru
 	case d.Worst < 0 || d.MaxKeys < 1:
 		return nil, nil, errors.New("--worst must be at least 0, and --max-keys at least 1")
 	}
-	before, after, err := d.rules(to.In)
+	before, after, err := d.rules(streams.In)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -121,7 +121,7 @@ func (d *Diff) compare(ctx context.Context, to Streams) (*rulesdiff.Report, []ru
 	}
 	options.Replay.Decide = decide.Options{CalendarMonths: d.Months, AllOrNothing: d.AllOrNothing}
 	comparison := rulesdiff.New(before, after, options)
-	skipped, err := d.read(ctx, comparison, to)
+	skipped, err := d.read(ctx, comparison, streams)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -155,8 +155,8 @@ func (d *Diff) rules(stdin io.Reader) (before, after *descriptors.Rules, err err
 }
 
 // read compares all requests of the recordings. It returns the lines that it skipped.
-func (d *Diff) read(ctx context.Context, comparison *rulesdiff.Comparison, to Streams) ([]recording.FileSkipCount, error) {
-	in, err := openRecordings(d.allRecordings(), to)
+func (d *Diff) read(ctx context.Context, comparison *rulesdiff.Comparison, streams Streams) ([]recording.FileSkipCount, error) {
+	in, err := openRecordings(d.allRecordings(), streams)
 	if err != nil {
 		return nil, err
 	}
@@ -164,5 +164,5 @@ func (d *Diff) read(ctx context.Context, comparison *rulesdiff.Comparison, to St
 	if err == nil {
 		_, err = in.recordedShare() // only the error, because a comparison estimates nothing
 	}
-	return in.Skipped(), errors.Join(err, in.finish(to.Err))
+	return in.Skipped(), errors.Join(err, in.finish(streams.Err))
 }

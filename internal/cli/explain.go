@@ -42,7 +42,7 @@ func (*Explain) Help() string {
   weir explain --live http://127.0.0.1:6071 --token-file token user_id=42,action=login
   weir explain --receipt TEXT --keys receipt-keys --config rules.yaml user_id=42,action=login
 
-The exit code is 0 if every descriptor is limited, unlimited, replaced, or ends a lease. It is 1 if one has no limit, even if a rule without a limit exempts it, or has an invalid lease id. It is 2 after an error.`
+The exit code is 0 if every descriptor is limited, unlimited, replaced, or ends a lease. It is 1 if a descriptor has an invalid lease id or no limit. A descriptor that a rule without a limit exempts has no limit. It is 2 after an error.`
 }
 
 // Validate reports missing and conflicting arguments.
@@ -75,37 +75,37 @@ func (e *Explain) Validate() error {
 }
 
 // Run prints the explanation. It returns [Failed] if a descriptor has no limit.
-func (e *Explain) Run(ctx context.Context, to Streams) error {
+func (e *Explain) Run(ctx context.Context, streams Streams) error {
 	if e.Receipt != "" {
-		return e.openReceipt(to)
+		return e.openReceipt(streams)
 	}
-	explanation, err := e.explanation(ctx, to)
+	explanation, err := e.explanation(ctx, streams)
 	if err == nil {
 		err = explanation.Err()
 	}
 	if err != nil {
 		return err
 	}
-	err = printResult(to.Out, e.Output, explanation, func() string { return explanation.Text(colored(to.Out)) })
+	err = printResult(streams.Out, e.Output, explanation, func() string { return explanation.Text(colored(streams.Out)) })
 	if err == nil && !explanation.Covered() {
 		return Failed
 	}
 	return err
 }
 
-func (e *Explain) explanation(ctx context.Context, to Streams) (*explain.Explanation, error) {
+func (e *Explain) explanation(ctx context.Context, streams Streams) (*explain.Explanation, error) {
 	if e.Live != "" {
-		return e.live(ctx, to.In)
+		return e.live(ctx, streams.In)
 	}
-	rules, err := e.load(to.In)
+	rules, err := e.load(streams.In)
 	if err != nil {
 		return nil, err
 	}
 	options := explain.Options{Decide: decide.Options{CalendarMonths: e.Months}, KeyHashSecret: []byte(e.KeySecret)}
 	if e.Envoy != "" {
-		return e.explainByEnvoy(options, rules, to.In)
+		return e.explainByEnvoy(options, rules, streams.In)
 	}
-	request, err := e.request(rules, to.In)
+	request, err := e.request(rules, streams.In)
 	if err != nil {
 		return nil, err
 	}

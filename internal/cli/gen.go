@@ -44,8 +44,8 @@ func (f *genFlags) Validate() error {
 
 // write generates the configuration, and prints its notes and the result of text. It returns
 // [Failed] if Envoy could not limit as the rules say; it then prints only the problems.
-func (f *genFlags) write(to Streams, o envoygen.Options, text func(*envoygen.Config) ([]byte, error)) error {
-	rules, err := f.load(to.In)
+func (f *genFlags) write(streams Streams, o envoygen.Options, text func(*envoygen.Config) ([]byte, error)) error {
+	rules, err := f.load(streams.In)
 	if err != nil {
 		return err
 	}
@@ -56,18 +56,18 @@ func (f *genFlags) write(to Streams, o envoygen.Options, text func(*envoygen.Con
 	}
 	if problems := (envoygen.Problems)(nil); errors.As(err, &problems) {
 		for _, p := range problems {
-			printEscaped(to.Err, "error:", terminal.Printable(p))
+			printEscaped(streams.Err, "error:", terminal.Printable(p))
 		}
-		fmt.Fprintf(to.Err, "nothing is written: %d rules or arguments need a change\n", len(problems))
+		fmt.Fprintf(streams.Err, "nothing is written: %d rules or arguments need a change\n", len(problems))
 		return Failed
 	}
 	if err != nil {
 		return err
 	}
 	for _, note := range config.Notes() {
-		printEscaped(to.Err, "note:", terminal.Printable(note))
+		printEscaped(streams.Err, "note:", terminal.Printable(note))
 	}
-	_, err = to.Out.Write(out)
+	_, err = streams.Out.Write(out)
 	return err
 }
 
@@ -109,10 +109,10 @@ func (g *GenEnvoy) Validate() error {
 }
 
 // Run writes the configuration.
-func (g *GenEnvoy) Run(to Streams) error {
+func (g *GenEnvoy) Run(streams Streams) error {
 	o := g.options()
 	o.Routes, o.Upstream, o.Service, o.TrustedHops = g.Routes, g.Upstream, g.Service, g.TrustedHops
-	return g.write(to, o, func(c *envoygen.Config) ([]byte, error) {
+	return g.write(streams, o, func(c *envoygen.Config) ([]byte, error) {
 		if g.Part != "" {
 			return c.Part(g.Part)
 		}
@@ -132,8 +132,8 @@ type GenEnvoyFilter struct {
 }
 
 // Run writes the EnvoyFilter.
-func (g *GenEnvoyFilter) Run(to Streams) error {
+func (g *GenEnvoyFilter) Run(streams Streams) error {
 	o := g.options()
 	o.Routes, o.Service, o.Namespace, o.Selector, o.Context = g.Routes, g.Service, g.Namespace, g.Selector, g.Context
-	return g.write(to, o, (*envoygen.Config).EnvoyFilter)
+	return g.write(streams, o, (*envoygen.Config).EnvoyFilter)
 }

@@ -42,8 +42,8 @@ func (f *importFlags) missing(command, example string) error {
 
 // run reads the file and prints the rules. It returns [Failed] if the rules would lack a limit; it
 // then prints these limits and the notes, but no rules.
-func (f *importFlags) run(to Streams, read func(name string, data []byte) (*rulesimport.Imported, error)) error {
-	name, data, err := readNamed(f.File, to.In, rulesimport.MaxFile, "pass only the part that has the limits")
+func (f *importFlags) run(streams Streams, read func(name string, data []byte) (*rulesimport.Imported, error)) error {
+	name, data, err := readNamed(f.File, streams.In, rulesimport.MaxFile, "pass only the part that has the limits")
 	if err != nil {
 		return err
 	}
@@ -52,20 +52,20 @@ func (f *importFlags) run(to Streams, read func(name string, data []byte) (*rule
 		return err
 	}
 	for _, note := range imported.Notes {
-		printEscaped(to.Err, "note:", terminal.Printable(note))
+		printEscaped(streams.Err, "note:", terminal.Printable(note))
 	}
 	for _, p := range imported.Problems {
-		printEscaped(to.Err, "not imported:", terminal.Printable(p))
+		printEscaped(streams.Err, "not imported:", terminal.Printable(p))
 	}
 	if len(imported.Problems) > 0 && !f.Partial {
-		fmt.Fprintln(to.Err, "nothing is written: add --partial to write the other limits")
+		fmt.Fprintln(streams.Err, "nothing is written: add --partial to write the other limits")
 		return Failed
 	}
 	text, err := imported.Rules(f.Domain)
 	if err != nil {
 		return err
 	}
-	_, err = to.Out.Write(text)
+	_, err = streams.Out.Write(text)
 	return err
 }
 
@@ -78,7 +78,7 @@ type ImportLimitador struct {
 func (i *ImportLimitador) Validate() error { return i.missing("limitador", "limits.yaml") }
 
 // Run writes the rules of a namespace.
-func (i *ImportLimitador) Run(to Streams) error { return i.run(to, rulesimport.Limitador) }
+func (i *ImportLimitador) Run(streams Streams) error { return i.run(streams, rulesimport.Limitador) }
 
 // ImportNginx imports nginx limits.
 type ImportNginx struct {
@@ -89,8 +89,8 @@ type ImportNginx struct {
 func (i *ImportNginx) Validate() error { return i.missing("nginx", "nginx.conf") }
 
 // Run writes the rules of all zones.
-func (i *ImportNginx) Run(to Streams) error {
-	return i.run(to, func(name string, data []byte) (*rulesimport.Imported, error) {
+func (i *ImportNginx) Run(streams Streams) error {
+	return i.run(streams, func(name string, data []byte) (*rulesimport.Imported, error) {
 		return rulesimport.Nginx(name, data, i.Domain)
 	})
 }
@@ -104,8 +104,8 @@ type ImportKong struct {
 func (i *ImportKong) Validate() error { return i.missing("kong", "kong.yaml") }
 
 // Run writes the rules of all plugins.
-func (i *ImportKong) Run(to Streams) error {
-	return i.run(to, func(name string, data []byte) (*rulesimport.Imported, error) {
+func (i *ImportKong) Run(streams Streams) error {
+	return i.run(streams, func(name string, data []byte) (*rulesimport.Imported, error) {
 		return rulesimport.Kong(name, data, i.Domain)
 	})
 }
@@ -119,4 +119,6 @@ type ImportEnvoyGateway struct {
 func (i *ImportEnvoyGateway) Validate() error { return i.missing("envoy-gateway", "policy.yaml") }
 
 // Run writes the rules of a policy.
-func (i *ImportEnvoyGateway) Run(to Streams) error { return i.run(to, rulesimport.EnvoyGateway) }
+func (i *ImportEnvoyGateway) Run(streams Streams) error {
+	return i.run(streams, rulesimport.EnvoyGateway)
+}

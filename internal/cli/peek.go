@@ -36,9 +36,11 @@ func (p *Peek) Validate() error {
 
 // Run prints the limits of the descriptor with their states. The exit code is [Failed] if the
 // descriptor has no limit.
-func (p *Peek) Run(ctx context.Context, to Streams) error { return failedIfNotFound(p.run(ctx, to)) }
+func (p *Peek) Run(ctx context.Context, streams Streams) error {
+	return failedIfNotFound(p.run(ctx, streams))
+}
 
-func (p *Peek) run(ctx context.Context, to Streams) error {
+func (p *Peek) run(ctx context.Context, streams Streams) error {
 	c, err := p.client()
 	if err != nil {
 		return err
@@ -51,9 +53,9 @@ func (p *Peek) run(ctx context.Context, to Streams) error {
 	if err != nil {
 		return err
 	}
-	err = printResult(to.Out, p.Output, state, func() string { return keyStateText(&state) })
+	err = printResult(streams.Out, p.Output, state, func() string { return keyStateText(&state) })
 	if err == nil && len(state.Limits) == 0 && !state.Unlimited {
-		fmt.Fprintln(to.Err, "weir: no limit applies to this descriptor: "+cmp.Or(terminal.Printable(state.Hint), "weir explain shows why"))
+		fmt.Fprintln(streams.Err, "weir: no limit applies to this descriptor: "+cmp.Or(terminal.Printable(state.Hint), "weir explain shows why"))
 		return Failed
 	}
 	return err

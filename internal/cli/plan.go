@@ -58,10 +58,10 @@ type planReport struct {
 }
 
 // Run prints the answers.
-func (p *Plan) Run(to Streams) error {
-	answers, err := p.answers(to.In)
+func (p *Plan) Run(streams Streams) error {
+	answers, err := p.answers(streams.In)
 	if err == nil {
-		err = printResult(to.Out, p.Output, answers, answers.text)
+		err = printResult(streams.Out, p.Output, answers, answers.text)
 	}
 	return err
 }

@@ -57,12 +57,12 @@ func (e *Explain) validateReceipt() error {
 
 // openReceipt prints a receipt. It returns [Failed] if the rules lack the limit or the key is that
 // of another descriptor.
-func (e *Explain) openReceipt(to Streams) error {
-	record, err := e.denial(to.In)
+func (e *Explain) openReceipt(streams Streams) error {
+	record, err := e.denial(streams.In)
 	if err != nil {
 		return err
 	}
-	err = printResult(to.Out, e.Output, record, func() string {
+	err = printResult(streams.Out, e.Output, record, func() string {
 		return terminal.PrintableLines(record.text(strings.Join(e.Config, ", ")))
 	})
 	if err == nil && (!record.LimitKnown || record.KeyMatches != nil && !*record.KeyMatches) {

@@ -26,12 +26,12 @@ type recordings struct {
 }
 
 // openRecordings opens recordings. The path - is standard input.
-func openRecordings(paths []string, to Streams) (*recordings, error) {
-	reader, err := recording.Open(paths, to.In)
+func openRecordings(paths []string, streams Streams) (*recordings, error) {
+	reader, err := recording.Open(paths, streams.In)
 	if err != nil {
 		return nil, ReadError(err)
 	}
-	return &recordings{MultiReader: reader, paths: paths, bar: newProgressBar(to.Err)}, nil
+	return &recordings{MultiReader: reader, paths: paths, bar: newProgressBar(streams.Err)}, nil
 }
 
 // Next writes the next line to into. The error is io.EOF at the end.

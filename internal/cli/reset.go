@@ -50,15 +50,17 @@ func (r *Reset) Validate() error {
 
 // Run resets the key. The exit code is [Failed] if nothing is stored for the key, or the user does
 // not confirm.
-func (r *Reset) Run(ctx context.Context, to Streams) error { return failedIfNotFound(r.run(ctx, to)) }
+func (r *Reset) Run(ctx context.Context, streams Streams) error {
+	return failedIfNotFound(r.run(ctx, streams))
+}
 
-func (r *Reset) run(ctx context.Context, to Streams) error {
+func (r *Reset) run(ctx context.Context, streams Streams) error {
 	c, err := r.client()
 	if err != nil {
 		return err
 	}
 	if r.Entry != "" {
-		return r.byEntry(ctx, c, to)
+		return r.byEntry(ctx, c, streams)
 	}
 	key, err := r.request(ctx, c)
 	if err != nil {
@@ -69,9 +71,9 @@ func (r *Reset) run(ctx context.Context, to Streams) error {
 		return err
 	}
 	if !done.Notified {
-		warnReplicas(to.Err)
+		warnReplicas(streams.Err)
 	}
-	return printResult(to.Out, r.Output, done, func() string {
+	return printResult(streams.Out, r.Output, done, func() string {
 		rows := []string{"RULE\tLIMIT\tRESULT\tSOURCE"}
 		for _, l := range done.Limits {
 			result := "was not in use"
@@ -90,7 +92,7 @@ func warnReplicas(errs io.Writer) {
 }
 
 // byEntry makes a whole pass, and prints its result.
-func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error {
+func (r *Reset) byEntry(ctx context.Context, c *client.Client, streams Streams) error {
 	entry, err := parseEntry(r.Entry)
 	if err != nil {
 		return err
@@ -99,22 +101,22 @@ func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error
 	if err != nil {
 		return err
 	}
-	if err := r.confirm(domain, to); err != nil {
+	if err := r.confirm(domain, streams); err != nil {
 		return err
 	}
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 	request := api.ResetByEntryRequest{Domain: domain, Entry: explain.Entry{entry.Key, entry.Value}, Cursor: r.Cursor}
-	sum, err := makePass(ctx, c, request, to.Err)
+	sum, err := makePass(ctx, c, request, streams.Err)
 	if !sum.Notified {
-		warnReplicas(to.Err)
+		warnReplicas(streams.Err)
 	}
 	if err != nil {
 		return err
 	}
-	err = printResult(to.Out, r.Output, sum, func() string { return fmt.Sprintf("scanned %d, reset %d\n", sum.Scanned, sum.Reset) })
+	err = printResult(streams.Out, r.Output, sum, func() string { return fmt.Sprintf("scanned %d, reset %d\n", sum.Scanned, sum.Reset) })
 	if err == nil && sum.Reset == 0 {
-		fmt.Fprintf(to.Err, "weir: no key in use contains the entry %s: check its key, its value and the domain\n", terminal.Printable(r.Entry))
+		fmt.Fprintf(streams.Err, "weir: no key in use contains the entry %s: check its key, its value and the domain\n", terminal.Printable(r.Entry))
 		return Failed
 	}
 	return err
@@ -157,17 +159,17 @@ func parseEntry(text string) (descriptors.Entry, error) {
 }
 
 // confirm asks the user. Without a terminal it returns an error.
-func (r *Reset) confirm(domain string, to Streams) error {
+func (r *Reset) confirm(domain string, streams Streams) error {
 	if r.Yes {
 		return nil
 	}
-	if !isTerminal(to.In) {
+	if !isTerminal(streams.In) {
 		return errors.New("this resets every key with the entry: add --yes to confirm, because standard input is not a terminal")
 	}
-	fmt.Fprintf(to.Err, "Reset every key of the domain %s that contains %s? [y/N] ", terminal.Printable(domain), terminal.Printable(r.Entry))
-	line, err := bufio.NewReader(to.In).ReadString('\n')
+	fmt.Fprintf(streams.Err, "Reset every key of the domain %s that contains %s? [y/N] ", terminal.Printable(domain), terminal.Printable(r.Entry))
+	line, err := bufio.NewReader(streams.In).ReadString('\n')
 	if answer := strings.ToLower(strings.TrimSpace(line)); err != nil || answer != "y" && answer != "yes" {
-		fmt.Fprintln(to.Err, "nothing was reset: add --yes to reset without a question")
+		fmt.Fprintln(streams.Err, "nothing was reset: add --yes to reset without a question")
 		return Failed
 	}
 	return nil

@@ -77,8 +77,8 @@ func (s *Simulate) Validate() error {
 }
 
 // Run prints the result.
-func (s *Simulate) Run(ctx context.Context, to Streams) error {
-	result, err := s.simulate(ctx, to)
+func (s *Simulate) Run(ctx context.Context, streams Streams) error {
+	result, err := s.simulate(ctx, streams)
 	if err == nil && result != nil && s.HTML != "" {
 		err = writeAtomically(s.HTML, func(w io.Writer) error { return report.Write(w, result) })
 		if err != nil {
@@ -88,11 +88,11 @@ func (s *Simulate) Run(ctx context.Context, to Streams) error {
 	if err != nil || result == nil {
 		return err
 	}
-	return printResult(to.Out, s.Output, result, func() string { return simulationText(result, colored(to.Out)) })
+	return printResult(streams.Out, s.Output, result, func() string { return simulationText(result, colored(streams.Out)) })
 }
 
-func (s *Simulate) simulate(ctx context.Context, to Streams) (*simulate.Result, error) {
-	rules, err := s.load(to.In)
+func (s *Simulate) simulate(ctx context.Context, streams Streams) (*simulate.Result, error) {
+	rules, err := s.load(streams.In)
 	if err != nil {
 		return nil, err
 	}
@@ -102,15 +102,15 @@ func (s *Simulate) simulate(ctx context.Context, to Streams) (*simulate.Result, 
 	}
 	if s.Synthetic != "" {
 		options.SampleShare = func() (float64, error) { return cmp.Or(s.SampleShare, 1), nil }
-		return s.synthetic(ctx, rules, options, to)
+		return s.synthetic(ctx, rules, options, streams)
 	}
-	r, err := openRecordings(s.Recordings, to)
+	r, err := openRecordings(s.Recordings, streams)
 	if err != nil {
 		return nil, err
 	}
 	options.SampleShare = func() (float64, error) { return r.sampleShare(s.SampleShare) }
 	result, err := simulate.Run(ctx, rules, r, options)
-	err = errors.Join(err, r.finish(to.Err))
+	err = errors.Join(err, r.finish(streams.Err))
 	if err != nil {
 		return nil, err
 	}
@@ -120,13 +120,13 @@ func (s *Simulate) simulate(ctx context.Context, to Streams) (*simulate.Result, 
 }
 
 // synthetic simulates a load, or writes it to standard output. Then the result is nil.
-func (s *Simulate) synthetic(ctx context.Context, rules *descriptors.Rules, o simulate.Options, to Streams) (*simulate.Result, error) {
+func (s *Simulate) synthetic(ctx context.Context, rules *descriptors.Rules, o simulate.Options, streams Streams) (*simulate.Result, error) {
 	load, err := simulate.ParseSynthetic(s.Synthetic, rules)
 	if err != nil {
 		return nil, fmt.Errorf("--synthetic: %w", err)
 	}
 	if s.Write == "-" {
-		return nil, copyLoad(ctx, &recordedLoad{Synthetic: load, to: bufio.NewWriter(to.Out)})
+		return nil, copyLoad(ctx, &recordedLoad{Synthetic: load, to: bufio.NewWriter(streams.Out)})
 	}
 	var result *simulate.Result
 	if s.Write == "" {

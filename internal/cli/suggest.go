@@ -65,16 +65,16 @@ func (s *Suggest) Validate() error {
 
 // Run prints limits for the traffic of the recordings. The exit code is [Failed] if none is
 // recommended.
-func (s *Suggest) Run(ctx context.Context, to Streams) error {
-	report, err := s.report(ctx, to)
+func (s *Suggest) Run(ctx context.Context, streams Streams) error {
+	report, err := s.report(ctx, streams)
 	if err != nil {
 		return err
 	}
 	recommended := slices.ContainsFunc(report.Rules, func(r *suggest.RuleReport) bool { return len(r.Recommendations) > 0 })
 	if !recommended {
-		s.hint(report, to.Err)
+		s.hint(report, streams.Err)
 	}
-	err = s.print(report, to.Out)
+	err = s.print(report, streams.Out)
 	switch {
 	case recommended:
 		return err
@@ -117,14 +117,14 @@ func (s *Suggest) hint(report *suggest.Report, errs io.Writer) {
 	}
 }
 
-func (s *Suggest) report(ctx context.Context, to Streams) (*suggest.Report, error) {
+func (s *Suggest) report(ctx context.Context, streams Streams) (*suggest.Report, error) {
 	o := suggest.Options{
 		Decide: decide.Options{CalendarMonths: s.Months}, Domain: s.Domain, Unit: descriptors.ParseUnit(s.Window), Algorithm: s.Algorithm,
 		Headroom: s.Headroom / 100, MaxBytes: s.MaxMemory << 20,
 	}
 	var err error
 	if len(s.Config) > 0 {
-		o.Rules, err = s.load(to.In)
+		o.Rules, err = s.load(streams.In)
 		if err != nil {
 			return nil, err
 		}
@@ -143,7 +143,7 @@ func (s *Suggest) report(ctx context.Context, to Streams) (*suggest.Report, erro
 	if err != nil {
 		return nil, err
 	}
-	share, err := s.read(ctx, collector, to)
+	share, err := s.read(ctx, collector, streams)
 	if err != nil {
 		return nil, err
 	}
@@ -151,8 +151,8 @@ func (s *Suggest) report(ctx context.Context, to Streams) (*suggest.Report, erro
 }
 
 // read reads the recordings into a collector. It returns the share of all keys that they have.
-func (s *Suggest) read(ctx context.Context, collector *suggest.Collector, to Streams) (share float64, err error) {
-	lines, err := openRecordings(s.Recordings, to)
+func (s *Suggest) read(ctx context.Context, collector *suggest.Collector, streams Streams) (share float64, err error) {
+	lines, err := openRecordings(s.Recordings, streams)
 	if err != nil {
 		return 0, err
 	}
@@ -160,5 +160,5 @@ func (s *Suggest) read(ctx context.Context, collector *suggest.Collector, to Str
 	if err == nil {
 		share, err = lines.sampleShare(s.SampleShare)
 	}
-	return share, errors.Join(err, lines.finish(to.Err))
+	return share, errors.Join(err, lines.finish(streams.Err))
 }

@@ -47,14 +47,14 @@ func (t *Tail) Validate() error {
 
 // Run prints decisions until a signal. If the server is unreachable, it connects again. It returns
 // an error if the server refuses the call.
-func (t *Tail) Run(ctx context.Context, to Streams) error {
+func (t *Tail) Run(ctx context.Context, streams Streams) error {
 	conn, err := t.client()
 	if err != nil {
 		return err
 	}
 	ctx, stop := untilSignal(ctx)
 	defer stop()
-	t.warnUnknown(ctx, conn, to)
+	t.warnUnknown(ctx, conn, streams)
 	filter, err := t.filter()
 	if err != nil {
 		return err
@@ -63,10 +63,10 @@ func (t *Tail) Run(ctx context.Context, to Streams) error {
 		var unwritten error
 		err := conn.Decisions(ctx, filter, func(d api.Decision) error {
 			failures = 0
-			unwritten = t.write(to.Out, &d)
+			unwritten = t.write(streams.Out, &d)
 			return unwritten
 		}, func(n int64) error {
-			fmt.Fprintf(to.Err, "weir: %d decisions dropped since the stream began, because they come too fast: choose a smaller --sample\n", n)
+			fmt.Fprintf(streams.Err, "weir: %d decisions dropped since the stream began, because they come too fast: choose a smaller --sample\n", n)
 			return nil
 		})
 		switch {
@@ -78,7 +78,7 @@ func (t *Tail) Run(ctx context.Context, to Streams) error {
 			return err
 		}
 		wait := retries.Wait(failures)
-		printRetry(to.Err, err, wait)
+		printRetry(streams.Err, err, wait)
 		if backoff.Sleep(ctx, wait) != nil {
 			return nil
 		}
@@ -104,14 +104,14 @@ func (t *Tail) filter() (api.Filter, error) {
 
 // warnUnknown warns if the server has no such domain, or no rule of the path. It does not fail,
 // because the rules may change later.
-func (t *Tail) warnUnknown(ctx context.Context, conn *client.Client, to Streams) {
+func (t *Tail) warnUnknown(ctx context.Context, conn *client.Client, streams Streams) {
 	if t.Rule == "" && t.Domain == "" {
 		return
 	}
 	rules, err := conn.Rules(ctx, t.Domain, maxRules, 0)
 	switch {
 	case client.IsNotFound(err):
-		warn(to.Err, "%v", err)
+		warn(streams.Err, "%v", err)
 		return
 	case err != nil || t.Rule == "" || len(rules) == maxRules: // the stream reports the error; of more rules some are unknown
 		return
@@ -127,7 +127,7 @@ func (t *Tail) warnUnknown(ctx context.Context, conn *client.Client, to Streams)
 	if nearest := spelling.Nearest(t.Rule, paths); nearest != "" {
 		hint = fmt.Sprintf(": did you mean %s?", nearest)
 	}
-	warn(to.Err, "no rule has the path %s now%s", t.Rule, hint)
+	warn(streams.Err, "no rule has the path %s now%s", t.Rule, hint)
 }
 
 // maxRules is the most rules that the server returns in one call.

@@ -61,9 +61,9 @@ func (t *Test) Validate() error {
 
 // Run runs the tests of all files. Its error is [Failed] if a test fails or the coverage is too
 // low, and [Error] if a file has a fault, which it has printed.
-func (t *Test) Run(ctx context.Context, to Streams) error {
+func (t *Test) Run(ctx context.Context, streams Streams) error {
 	if t.Init != "" {
-		return t.writeFirst(to)
+		return t.writeFirst(streams)
 	}
 	var suites []*rulestest.Suite
 	inputs := slices.Clone(t.Files)
@@ -71,7 +71,7 @@ func (t *Test) Run(ctx context.Context, to Streams) error {
 	for _, name := range t.Files {
 		suite, err := rulestest.Load(name)
 		if err != nil {
-			printError(err, to.Err)
+			printError(err, streams.Err)
 			unusable = true
 			continue
 		}
@@ -98,14 +98,14 @@ func (t *Test) Run(ctx context.Context, to Streams) error {
 	}
 	for _, result := range report.Results {
 		for _, w := range result.Warnings {
-			fmt.Fprintf(to.Err, "%s:%d: warning: no rule limits %s: %s (write 'reason: no_rule' under expect if this is right)\n",
+			fmt.Fprintf(streams.Err, "%s:%d: warning: no rule limits %s: %s (write 'reason: no_rule' under expect if this is right)\n",
 				terminal.Printable(result.File), w.Line, terminal.Printable(w.Request), terminal.Printable(w.Reason))
 		}
 	}
-	return t.print(report, to)
+	return t.print(report, streams)
 }
 
-func (t *Test) print(report *rulestest.Report, to Streams) error {
+func (t *Test) print(report *rulestest.Report, streams Streams) error {
 	if t.JUnit != "" {
 		if err := writeFile(t.JUnit, os.O_CREATE|os.O_TRUNC, report.WriteJUnit); err != nil {
 			return err
@@ -113,16 +113,16 @@ func (t *Test) print(report *rulestest.Report, to Streams) error {
 	}
 	var err error
 	if t.Output == "junit" {
-		err = report.WriteJUnit(to.Out)
+		err = report.WriteJUnit(streams.Out)
 	} else {
-		err = printResult(to.Out, t.Output, report, func() string { return t.text(report) })
+		err = printResult(streams.Out, t.Output, report, func() string { return t.text(report) })
 	}
 	if err != nil {
 		return err
 	}
 	low := report.Coverage.Percent() < t.MinCoverage
 	if low {
-		fmt.Fprintf(to.Err, "weir: the coverage is %.1f%%, less than %g%%: weir test --coverage lists the limits\n",
+		fmt.Fprintf(streams.Err, "weir: the coverage is %.1f%%, less than %g%%: weir test --coverage lists the limits\n",
 			report.Coverage.Percent(), t.MinCoverage)
 	}
 	if _, failed := report.Counts(); failed > 0 || low {
@@ -171,7 +171,7 @@ func printCoverage(b *strings.Builder, c *rulestest.Coverage) {
 }
 
 // writeFirst writes a first test file.
-func (t *Test) writeFirst(to Streams) error {
+func (t *Test) writeFirst(streams Streams) error {
 	options := rulestest.InitOptions{Rules: t.Init, Overlay: t.Overlay, MergeDomains: t.Merge, CalendarMonths: t.Months}
 	file := ""
 	if len(t.Files) > 0 {
@@ -186,7 +186,7 @@ func (t *Test) writeFirst(to Streams) error {
 		return err
 	}
 	if file == "" {
-		return write(to.Out)
+		return write(streams.Out)
 	}
 	if err := writeFile(file, os.O_CREATE|os.O_EXCL, write); err != nil {
 		if errors.Is(err, os.ErrExist) {
@@ -194,6 +194,6 @@ func (t *Test) writeFirst(to Streams) error {
 		}
 		return err
 	}
-	fmt.Fprintf(to.Err, "wrote %s: run weir test %s\n", file, file)
+	fmt.Fprintf(streams.Err, "wrote %s: run weir test %s\n", file, file)
 	return nil
 }

@@ -53,17 +53,17 @@ func (t *Top) Validate() error {
 
 // Run prints or shows the keys. It returns an error if the server refuses the call, or, without an
 // interval, does not answer.
-func (t *Top) Run(ctx context.Context, to Streams) error {
+func (t *Top) Run(ctx context.Context, streams Streams) error {
 	conn, err := t.client()
 	if err != nil {
 		return err
 	}
 	ctx, stop := untilSignal(ctx)
 	defer stop()
-	if t.Output == "text" && isTerminal(to.In) && isTerminal(to.Out) {
-		return t.show(ctx, conn, to)
+	if t.Output == "text" && isTerminal(streams.In) && isTerminal(streams.Out) {
+		return t.show(ctx, conn, streams)
 	}
-	return t.print(ctx, conn, to)
+	return t.print(ctx, conn, streams)
 }
 
 func (t *Top) fetch(ctx context.Context, conn *client.Client, by string) (api.Top, error) {
@@ -72,7 +72,7 @@ func (t *Top) fetch(ctx context.Context, conn *client.Client, by string) (api.To
 
 // print prints the keys, once or at each interval. While the server cannot be reached, an interval
 // is an attempt to reach it.
-func (t *Top) print(ctx context.Context, conn *client.Client, to Streams) error {
+func (t *Top) print(ctx context.Context, conn *client.Client, streams Streams) error {
 	failures := 0
 	for {
 		top, err := t.fetch(ctx, conn, t.By)
@@ -85,10 +85,10 @@ func (t *Top) print(ctx context.Context, conn *client.Client, to Streams) error 
 		case err != nil:
 			wait = max(wait, retries.Wait(failures))
 			failures++
-			printRetry(to.Err, err, wait)
+			printRetry(streams.Err, err, wait)
 		default:
 			failures = 0
-			if err := t.write(to.Out, &top); err != nil {
+			if err := t.write(streams.Out, &top); err != nil {
 				return err
 			}
 		}
@@ -161,11 +161,11 @@ func keyText(key []explain.Entry, hash string) string {
 }
 
 // show shows the keys in a terminal until the user quits.
-func (t *Top) show(ctx context.Context, conn *client.Client, to Streams) error {
+func (t *Top) show(ctx context.Context, conn *client.Client, streams Streams) error {
 	shown := *t
 	shown.Interval = cmp.Or(t.Interval, 2*time.Second)
 	model := topModel{top: &shown, conn: conn, ctx: ctx, sortBy: t.By}
-	last, err := tea.NewProgram(model, tea.WithContext(ctx), tea.WithInput(to.In), tea.WithOutput(to.Out)).Run()
+	last, err := tea.NewProgram(model, tea.WithContext(ctx), tea.WithInput(streams.In), tea.WithOutput(streams.Out)).Run()
 	if err != nil && !errors.Is(err, tea.ErrInterrupted) && !errors.Is(err, tea.ErrProgramKilled) {
 		return fmt.Errorf("the terminal: %w", err)
 	}

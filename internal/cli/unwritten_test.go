@@ -39,14 +39,14 @@ func TestUnwrittenOutputIsAnError(t *testing.T) {
 	server, key := AdminServer{Server: url}, adminKey{Domain: "d", Descriptor: "user_id=1"}
 	flags := rulesFlags{Config: []string{rules}}
 	for name, run := range map[string]func(context.Context, Streams) error{
-		"import": func(_ context.Context, to Streams) error {
-			return (&ImportLimitador{importFlags{File: limits}}).Run(to)
+		"import": func(_ context.Context, streams Streams) error {
+			return (&ImportLimitador{importFlags{File: limits}}).Run(streams)
 		},
-		"gen": func(_ context.Context, to Streams) error {
-			return (&GenEnvoyFilter{genFlags: genFlags{rulesFlags: flags, Timeout: 1}, Service: "weir:8081", Namespace: "n", Selector: "a=b", Context: "GATEWAY"}).Run(to)
+		"gen": func(_ context.Context, streams Streams) error {
+			return (&GenEnvoyFilter{genFlags: genFlags{rulesFlags: flags, Timeout: 1}, Service: "weir:8081", Namespace: "n", Selector: "a=b", Context: "GATEWAY"}).Run(streams)
 		},
-		"check": func(_ context.Context, to Streams) error {
-			return (&Check{Paths: []string{rules}, Format: "json"}).Run(to, nil)
+		"check": func(_ context.Context, streams Streams) error {
+			return (&Check{Paths: []string{rules}, Format: "json"}).Run(streams, nil)
 		},
 		"simulate --write": (&Simulate{rulesFlags: flags, Synthetic: "steady duration=1h", Write: "-"}).Run,
 		"test":             (&Test{Files: []string{tests}, Output: "text"}).Run,

@@ -51,12 +51,13 @@ type Loader struct {
 	overlayFile *sources.Watcher // nil without an overlay
 	live        atomic.Pointer[descriptors.Rules]
 
-	mu        sync.Mutex // guards the fields below, and calls of options.Loaded
-	received  receivedRules
-	files     []rulesfile.File // read last, with or without faults
-	overlay   overlay          // read last without faults of its own
-	current   string           // fingerprint of the files and the overlay in force; "" if there are none, or after a failed load
-	lastError string           // logged last; "" after a load without an error
+	mu           sync.Mutex // guards the fields below, and calls of options.Loaded
+	received     receivedRules
+	files        []rulesfile.File // read last, with or without faults
+	overlay      overlay          // read last without faults of its own
+	overlayFault error            // why the overlay that was read last is not in force; nil if it is
+	current      string           // fingerprint of the files and the overlay in force; "" if there are none, or after a failed load
+	lastError    string           // logged last; "" after a load without an error
 }
 
 // ErrNoRules is returned by [Open] if the file or folder of the rules cannot be read.
@@ -229,6 +230,9 @@ func (l *Loader) apply(files []rulesfile.File) error {
 	l.lastError = ""
 	logWarnings(l.log, warnings)
 	l.options.Loaded(rules, nil)
+	if l.overlayFault != nil {
+		l.options.Loaded(nil, l.overlayFault) // so that the metrics do not show a fault as corrected
+	}
 	logLoaded(l.log, old, rules)
 	if l.options.XDS != nil {
 		l.received.save(files) // last, because the disk may hang

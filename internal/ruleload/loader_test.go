@@ -75,6 +75,22 @@ func TestFaultsLeaveTheRulesInForce(t *testing.T) {
 	}
 }
 
+// New rules do not hide that the overlay still has faults.
+func TestFaultyOverlayIsReportedAfterEachLoad(t *testing.T) {
+	l, _, failures := opened(t)
+	l.loadOverlay(yaml("domain: ["), nil)
+	*failures = nil
+	must.Succeed(t, l.load(yaml(rulesText+"# new\n"), nil))
+	if len(*failures) != 1 {
+		t.Errorf("reported %v after new rules, want the fault of the overlay", *failures)
+	}
+	l.loadOverlay(yaml("domain: d\n"), nil)
+	must.Succeed(t, l.load(yaml(rulesText+"# newer\n"), nil))
+	if len(*failures) != 1 {
+		t.Errorf("reported %v after a good overlay, want nothing more", *failures)
+	}
+}
+
 // A folder that lost its last file sets nothing, as at the start: replicas that start later decide
 // by the same limits.
 func TestRemovedOverlaySetsNothing(t *testing.T) {

@@ -50,11 +50,13 @@ func (l *Loader) openOverlay() error {
 	return l.overlay.err
 }
 
-// loadOverlay loads the last rules again with a new overlay. It ignores an overlay with faults.
+// loadOverlay loads the last rules again with a new overlay. An overlay with faults does not
+// replace the one in force.
 func (l *Loader) loadOverlay(files []rulesfile.File, err error) {
 	o := newOverlay(l.options.Overlay, files, err)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.overlayFault = o.err
 	if o.err != nil {
 		l.reportFailure(l.options.Overlay, o.err)
 		return

@@ -29,7 +29,9 @@ func (p *Process) complete(errs *settingErrors) {
 	if p.DrainDelay < 0 {
 		errs.require("DRAIN_DELAY", p.DrainDelay, "be at least 0")
 	}
-	requireMemoryLimit(errs, os.Getenv("AUTOMEMLIMIT"))
+	if os.Getenv("GOMEMLIMIT") == "" {
+		requireMemoryLimit(errs, os.Getenv("AUTOMEMLIMIT"))
+	}
 }
 
 // requireMemoryLimit checks the value of AUTOMEMLIMIT, which package gctune uses. A value that it

@@ -19,6 +19,9 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
+// refusedRemedy is the remedy for a file at the path that is no snapshot and cannot be renamed.
+const refusedRemedy = "set MEMORY_SNAPSHOT to another path, or remove the file or folder at this path, and restart"
+
 // A File is the snapshot of a store. It is safe for concurrent use.
 type File struct {
 	path    string
@@ -60,7 +63,7 @@ func Open(path string, o memstore.Options, log *zap.Logger) (*memstore.Store, *F
 	if renameErr != nil {
 		log.Error("snapshot not loaded, counters start at zero and will not be saved", zap.Error(err),
 			zap.NamedError("rename_error", renameErr),
-			zap.String("remedy", "set MEMORY_SNAPSHOT to another path, or remove the file or folder at this path, and restart"))
+			zap.String("remedy", refusedRemedy))
 		return store, &File{path: path, store: store, log: log, refused: renameErr}
 	}
 	log.Error("snapshot not loaded, counters start at zero", zap.Error(err), zap.String("kept_as", keptAs),
@@ -124,9 +127,12 @@ func (f *File) Save() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err != nil {
+		remedy := "check that MEMORY_SNAPSHOT names a file, and that its folder exists, is writable and is not full"
+		if f.refused != nil {
+			remedy = refusedRemedy
+		}
 		f.stats.Failures++
-		f.log.Error("counters not saved", zap.Error(err),
-			zap.String("remedy", "check that MEMORY_SNAPSHOT names a file, and that its folder exists, is writable and is not full"))
+		f.log.Error("counters not saved", zap.Error(err), zap.String("remedy", remedy))
 		return
 	}
 	f.stats.SavedAt, f.stats.Saved = time.Now(), keys

@@ -33,7 +33,7 @@ func (l *Limit) CertainDenial(n int64, v *Verdict) (minHits int64, certain bool)
 	default:
 		// If Used is above Max, the denied hits were counted; otherwise fewer hits may still fit.
 		// With an extra wait, each further denied hit would prolong the denial.
-		return minHits, l.counter.extraWait(1) == 0 && v.Used > l.spec.Max
+		return minHits, l.hits.extraWait(1) == 0 && v.Used > l.spec.Max
 	}
 }
 
@@ -48,10 +48,12 @@ func (l *Limit) MaxRetryAfter(n, minHits int64, retryAfter, resetAfter time.Dura
 		return micros(-1)
 	case n <= minHits:
 		return retryAfter
+	case l.UsesLeases():
+		return resetAfter // no denial is certain
 	case l.HasPenalty():
 		// The limit itself may allow minHits hits that its penalty denies.
 		return resetAfter
 	default:
-		return min(resetAfter, retryAfter+micros(l.counter.extraWait(n-minHits)))
+		return min(resetAfter, retryAfter+micros(l.hits.extraWait(n-minHits)))
 	}
 }

@@ -68,7 +68,7 @@ func decideSingle(now int64, op *Op, s *State, v *Verdict, i int, grow GrowFunc)
 		}
 	}
 	if charged != 0 {
-		l.counter.charge(s, now, charged)
+		l.hits.charge(s, now, charged)
 		if !ok {
 			// The retry-after must include the hits that were just added.
 			_, retryAfter = l.fits(s, now, checked)
@@ -253,7 +253,7 @@ func (d *groupDecision) deny() {
 		l, s := d.group[i].Limit, d.states[i]
 		counted := l.countedIfDenied(ClampHits(d.group[i].Hits))
 		if d.out[i].Denied() && counted > 0 && l.penaltyLeft(s, d.now) == 0 && d.grow(i) == nil {
-			l.counter.charge(s, d.now, counted)
+			l.hits.charge(s, d.now, counted)
 		}
 	}
 	for i := range d.group {

@@ -23,7 +23,7 @@ func TestLogIsReadAsItWasWritten(t *testing.T) {
 			if n == 0 {
 				continue
 			}
-			l.counter.charge(&s, now, n)
+			l.hits.charge(&s, now, n)
 		}
 		b := AppendState(nil, l, &s)
 		if len(b) != StateLen(l, &s) {

@@ -56,7 +56,7 @@ func (op *Op) expireLeases(s *State, now int64) {
 		expired = append(expired, correction{held.chargedAt, -held.n})
 	}
 	if l.refundsExpired && len(expired) > 0 {
-		l.counter.settle(s, now, expired)
+		l.hits.settle(s, now, expired)
 	}
 	for range LeasesPerOp {
 		if _, found := leases.ended.popExpired(now); !found {
@@ -83,12 +83,12 @@ func (op *Op) apply(s *State, now int64) leaseEffect {
 	case leaseOpens:
 		chargedAt := int64(0)
 		if l.Reserves() {
-			chargedAt = l.counter.reserve(s, now, n)
+			chargedAt = l.hits.reserve(s, now, n)
 		}
 		s.ensureExtraState().leases.open.set(op.Lease, lease{expires: now + l.ttl, n: n, chargedAt: chargedAt})
 	}
 	if charged != 0 && !l.IsConcurrency() {
-		l.counter.charge(s, now, charged)
+		l.hits.charge(s, now, charged)
 	}
 	return effect
 }
@@ -97,7 +97,7 @@ func (op *Op) apply(s *State, now int64) leaseEffect {
 func (op *Op) endLease(s *State, now int64) (found bool) {
 	held, found := s.extraOrEmpty().leases.open.remove(op.Lease)
 	if found && op.Limit.Reserves() {
-		op.Limit.counter.settle(s, now, []correction{{held.chargedAt, max(0, ClampHits(op.Hits)) - held.n}})
+		op.Limit.hits.settle(s, now, []correction{{held.chargedAt, max(0, ClampHits(op.Hits)) - held.n}})
 	}
 	s.removeEmptyExtraState()
 	return found

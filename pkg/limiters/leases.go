@@ -57,7 +57,7 @@ type keyLeases struct {
 type lease struct {
 	expires   int64 // µs since 1970: it has expired at this time
 	n         int64 // slots, or the estimate
-	chargedAt int64 // of a reservation: the result of counter.reserve
+	chargedAt int64 // of a reservation: the result of hitAlgorithm.reserve
 }
 
 func (ls *keyLeases) sets() [2]*leaseSet { return [...]*leaseSet{&ls.open, &ls.ended} }

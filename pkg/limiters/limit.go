@@ -57,7 +57,7 @@ type Limit struct {
 	spec           Spec
 	definition     *definition
 	algorithm      algorithm
-	counter        counter // the algorithm too; nil for concurrency
+	hits           hitAlgorithm // the algorithm; nil for concurrency
 	stateID        string
 	capacity       int64
 	peekOver       bool         // a peek is allowed at the limit, and denied only above it
@@ -66,8 +66,8 @@ type Limit struct {
 	refundsExpired bool         // expired reservations are settled to 0
 }
 
-// An algorithm decides whether hits fit. It changes no state, does no I/O and reads no clock. Times
-// and durations are in µs.
+// An algorithm checks hits against the state of a key. These methods change no state. No algorithm
+// does I/O or reads a clock. Times and durations are in µs.
 type algorithm interface {
 	// idPrefix returns the algorithm's part of Limit.StateID. It must change if the meaning of the
 	// state changes, and only then.
@@ -81,10 +81,10 @@ type algorithm interface {
 	twinArgs(now int64) (args [maxTwinArgs]int64, n int)
 }
 
-// A counter is an algorithm that counts hits in the words or the log of a [State]. It does not
-// change the extra state. Concurrency is no counter: only leases count, which [Decide] opens and
-// ends.
-type counter interface {
+// A hitAlgorithm is an algorithm that also charges hits: it changes the words or the log of a
+// [State] in place, but not the extra state. Concurrency is none, because it counts only leases,
+// which [Decide] opens and ends.
+type hitAlgorithm interface {
 	algorithm
 	// charge charges n > 0 hits or refunds -n, whether or not they fit.
 	charge(s *State, now, n int64)
@@ -202,7 +202,7 @@ func newLimit(spec, whole Spec) (*Limit, error) {
 	if l.algorithm, err = d.newAlgorithm(spec, whole); err != nil {
 		return nil, err
 	}
-	l.counter, _ = l.algorithm.(counter)
+	l.hits, _ = l.algorithm.(hitAlgorithm)
 	l.stateID = l.algorithm.idPrefix()
 	if d.hasWindow {
 		l.stateID += strconv.FormatInt(spec.Window.Microseconds(), 10)
@@ -284,10 +284,10 @@ func (l *Limit) CountsDenied() bool { return l.spec.CountDenied && l.spec.Max > 
 // without refunds; 0 if it has no window. Calendar windows differ in length: the interval is then
 // as long as the shortest.
 func (l *Limit) MaxAdmitted() int64 {
-	if l.counter == nil {
+	if l.hits == nil {
 		return 0
 	}
-	return l.counter.maxAdmitted()
+	return l.hits.maxAdmitted()
 }
 
 // Drains reports whether the usage of a key falls continuously, by Spec.Max in a window. Under

@@ -6,11 +6,11 @@
 // keeps a [State] for each key, decides operations, and returns a [Verdict] for each: allowed, or
 // denied with the wait.
 //
-// An algorithm changes a State in place, from the time and a number of hits, without I/O. [Decide]
-// is the decision logic of a Store, without storage. Package memstore stores the States that Decide
-// works on, redisstore runs a twin of each algorithm in Lua (pkg/redisscripts), and the stores of
-// guard wrap another one. The suite in limiterstest compares every store with Decide, verdict by
-// verdict.
+// An algorithm checks hits against a State, and charges them to this State in place, without I/O.
+// [Decide] is the decision logic of a Store, without storage. Package memstore stores the States
+// that Decide works on, redisstore runs a twin of each algorithm in Lua (pkg/redisscripts), and the
+// stores of guard wrap another one. The suite in limiterstest compares every store with Decide,
+// verdict by verdict.
 //
 // A time in an int64 is in microseconds since 1970, and a duration in an int64 in microseconds,
 // here and in the stores. Each [time.Duration] of a [Spec] or a [Verdict] is a whole number of

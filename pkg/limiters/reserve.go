@@ -4,7 +4,7 @@ import "time"
 
 // A correction changes the charge of a reservation by delta, the actual cost minus the estimate.
 type correction struct {
-	chargedAt int64 // the result of counter.reserve
+	chargedAt int64 // the result of hitAlgorithm.reserve
 	delta     int64
 }
 

@@ -36,8 +36,8 @@ func (s *State) IsZero() bool { return *s == State{} }
 // in its maximum, in µs since 1970. A store may then discard s.
 func (l *Limit) ResetTime(s *State) int64 {
 	var resetTime int64
-	if l.counter != nil {
-		resetTime = l.counter.resetTime(s)
+	if l.hits != nil {
+		resetTime = l.hits.resetTime(s)
 	}
 	if s.Extra != nil {
 		resetTime = max(resetTime, s.Extra.neededUntil(l))

@@ -1,4 +1,5 @@
-// Package recorder records the requests that a server decides, in files that package replay reads:
+// Package recorder records the requests that a server decides, in files that package recording
+// reads:
 //
 //	r := recorder.New(recorder.Options{Path: "/var/lib/weir/recording"})
 //	defer r.Close(ctx)

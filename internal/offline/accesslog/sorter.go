@@ -23,7 +23,7 @@ type sorter struct {
 const maxRuns = 64
 
 // byTime compares lines by their times. Each line begins with its time in UTC, see
-// [replay.AppendLine], and all times have the same width.
+// [recording.AppendLine], and all times have the same width.
 func byTime(a, b []byte) int {
 	const width = len(`{"t":"2006-01-02T15:04:05.000000Z`)
 	return bytes.Compare(a[:width], b[:width])

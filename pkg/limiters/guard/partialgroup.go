@@ -18,8 +18,8 @@ import (
 //	allow                 allowed           sent again without A
 //	local                 by the share      sent again without A, if the share allows A
 //
-// If the store fails B too, the on_store_error of B decides it. If B is not allowed in the end, nor
-// is the group, and what the share has charged for A is undone.
+// If the store fails B too, the on_store_error of B decides it. If B is not allowed in the end,
+// neither is the group, and what the share has charged for A is undone.
 
 // chargeRest sends operations again that the store allowed but did not charge, because another
 // operation of their group failed. Otherwise one failing limit would let a client pass uncharged

@@ -4,7 +4,7 @@
   {{- fail (printf "the name %s begins with a digit, which Kubernetes rejects for a Service: set fullnameOverride, or choose another name for the release." (include "weir.fullname" .)) -}}
 {{- end -}}
 {{- $store := .Values.store -}}
-{{- /* Each address of a list may be a URL, or host:port with a user and parameters. */ -}}
+{{- /* Each address of a list may be a URL, or host:port with a user and parameters. In a single address, a password may contain commas. */ -}}
 {{- $withPassword := "//[^@/]*:[^@/]+@|(^|,)[^@/,]*:[^@/,]+@|[?&]password=" -}}
 {{- if eq $store.type "memory" -}}
   {{- if gt (int (.Values.replicaCount | default 0)) 1 -}}
@@ -16,7 +16,7 @@
   {{- if eq .Values.mode "envoy-gateway" -}}
     {{- fail "mode envoy-gateway needs a Redis, because Envoy Gateway starts several pods: set store.type to redis." -}}
   {{- end -}}
-{{- else if regexMatch $withPassword $store.url -}}
+{{- else if or (regexMatch $withPassword $store.url) (and (eq $store.type "redis") (regexMatch "^[^@/]*:[^@/]+@" $store.url)) -}}
   {{- fail "store.url has a password, which a ConfigMap would show: put it into a Secret, and name that in store.auth.existingSecret." -}}
 {{- else if and (eq $store.type "redis") (not $store.url) (not .Values.redis.enabled) -}}
   {{- fail "store.type redis has no Redis: set store.url to host:port, or redis.enabled to true." -}}

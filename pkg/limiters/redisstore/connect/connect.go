@@ -36,7 +36,8 @@ type Options struct {
 	Login         Login
 	SentinelLogin Login // for connections to Sentinels
 
-	// TLS encrypts all connections, including those to Sentinels. Nil disables TLS.
+	// TLS encrypts all connections, including those to Sentinels. Nil disables TLS, unless
+	// CurrentTLS is set.
 	TLS *tls.Config
 	// CurrentTLS, if set, returns the configuration for a new connection, instead of TLS, so that
 	// renewed certificates take effect.
