@@ -143,7 +143,7 @@ func (p *process) status() api.Status {
 	load := p.gate.Stats()
 	status := api.Status{
 		Replica: p.hostname, Ready: p.ready.isReady(), InFlight: load.InFlight, Shed: load.Shed,
-		Store: api.StoreStatus{Kind: p.settings.BackendType, Mode: api.ModeOK, Keys: p.store.memory.Stats().Keys},
+		Store: api.StoreStatus{Kind: p.settings.BackendType, Mode: api.ModeOK, Keys: p.store.local.Stats().Keys},
 	}
 	if p.store.fallback.Stats().Down {
 		status.Store.Mode = api.ModeLost

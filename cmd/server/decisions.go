@@ -27,7 +27,7 @@ func (e *environment) openDecisionStream() *decisionstream.Stream {
 	}
 	stream := decisionstream.New(decisionstream.Options{
 		KeyHashSecret: []byte(s.KeyHashSecret), Replica: e.hostname,
-		LogDenial: telemetry.DenialLog(e.log), DenialShare: s.DenialLog, DenialsPerSecond: s.DenialLogPerSecond,
+		LogDenial: telemetry.DenialLog(e.log), DeniedKeysFraction: s.DenialLog, DenialsPerSecond: s.DenialLogPerSecond,
 	})
 	e.metrics.RegisterDecisionStream(stream.Stats)
 	return stream

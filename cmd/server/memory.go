@@ -35,11 +35,11 @@ func memoryOptions(s *settings.Serve) memstore.Options {
 func (e *environment) openMemory(st *storeStack) {
 	s := e.settings
 	if s.MemorySnapshot == "" {
-		st.memory = memstore.New(memoryOptions(s))
+		st.local = memstore.New(memoryOptions(s))
 		return
 	}
 	var file *snapshot.File
-	st.memory, file = snapshot.Open(s.MemorySnapshot, memoryOptions(s), e.log)
+	st.local, file = snapshot.Open(s.MemorySnapshot, memoryOptions(s), e.log)
 	st.save = file.Save
 	e.metrics.RegisterSnapshot(func() telemetry.SnapshotStats { return telemetry.SnapshotStats(file.Stats()) })
 	e.tasks = append(e.tasks, func(ctx context.Context) { file.Run(ctx, s.MemorySnapshotInterval) })

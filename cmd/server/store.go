@@ -35,7 +35,7 @@ import (
 // openStore opens the parts from the backend outwards, because closing the DenyCache and the
 // EndRetrier calls the backend.
 type storeStack struct {
-	memory        *memstore.Store      // the counters in this process: all of them or, with Redis, those of on_store_error: local
+	local         *memstore.Store      // the counters in this process: all of them or, with Redis, those of on_store_error: local
 	save          func()               // saves counters in memory if they have a snapshot; to be called after the last request
 	mainRedis     *redisstore.Store    // notifies the replicas that share the backend of resets; nil without Redis
 	probers       []*redisprobe.Prober // one for each Redis
@@ -55,10 +55,10 @@ func (e *environment) openStore(ctx context.Context, rules func() *descriptors.R
 	var err error
 	if s.BackendType == settings.Memory {
 		e.openMemory(st)
-		store = st.memory
+		store = st.local
 	} else {
-		st.memory = memstore.New(memoryOptions(s))
-		options.Local = st.memory
+		st.local = memstore.New(memoryOptions(s))
+		options.Local = st.local
 		store, err = e.openRedisBackend(st)
 		if err != nil {
 			return nil, err
@@ -76,7 +76,7 @@ func (e *environment) openStore(ctx context.Context, rules func() *descriptors.R
 	}
 	st.belowFallback = store
 	st.fallback = guard.NewFallback(store, options)
-	e.metrics.RegisterMemory(func() telemetry.MemoryStats { return telemetry.MemoryStats(st.memory.Stats()) })
+	e.metrics.RegisterMemory(func() telemetry.MemoryStats { return telemetry.MemoryStats(st.local.Stats()) })
 	e.metrics.RegisterFallback(st.fallback.Stats, rules)
 	e.tasks = append(e.tasks,
 		func(ctx context.Context) {
@@ -119,7 +119,7 @@ func (e *environment) wrapRedis(st *storeStack, store limiters.Store) limiters.S
 	e.metrics.RegisterEndRetrier(endRetrier.Stats)
 	e.flushAtClose(endRetrier.Close, closeTimeout, "leases not ended in redis")
 	// While Redis answers, no request accesses the memory, so only Sweep removes its expired keys.
-	e.tasks = append(e.tasks, everySecond(func(context.Context) { st.memory.Sweep() }))
+	e.tasks = append(e.tasks, everySecond(func(context.Context) { st.local.Sweep() }))
 	return endRetrier
 }
 
@@ -170,7 +170,7 @@ func (e *environment) openResets(st *storeStack) (*resets.Service, error) {
 		}
 		e.log.Warn(what, fields...)
 	}
-	service := &resets.Service{Store: st.fallback, Local: st.memory, DenyCache: st.denyCache, Warn: warn, Panicked: e.panicked}
+	service := &resets.Service{Store: st.fallback, Local: st.local, DenyCache: st.denyCache, Warn: warn, Panicked: e.panicked}
 	if st.mainRedis != nil {
 		var err error
 		service.PubSub, err = st.mainRedis.PubSub("resets")

@@ -53,8 +53,8 @@ func (r *checkReport) addTexts(files []rulesfile.File) {
 
 // addError adds the faults in err, or err itself.
 func (r *checkReport) addError(err error) {
-	var faults rulesfile.Faults
-	if !errors.As(err, &faults) {
+	faults, ok := errors.AsType[rulesfile.Faults](err)
+	if !ok {
 		r.add(finding{Severity: fault, ID: "unreadable", Message: err.Error()})
 		return
 	}

@@ -73,11 +73,11 @@ func ExitCode(err error, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	if exit := Exit(0); errors.As(err, &exit) {
+	if exit, ok := errors.AsType[Exit](err); ok {
 		return int(exit)
 	}
 	printError(err, stderr)
-	if errors.As(err, new(failedError)) {
+	if _, ok := errors.AsType[failedError](err); ok {
 		return int(Failed)
 	}
 	return int(Error)
@@ -92,7 +92,7 @@ func (e failedError) Unwrap() error { return e.error }
 // printError prints an error, prefixed by the program's name or, for faults of rules, by file and
 // line.
 func printError(err error, stderr io.Writer) {
-	if errors.As(err, new(rulesfile.Faults)) {
+	if _, ok := errors.AsType[rulesfile.Faults](err); ok {
 		printEscaped(stderr, err)
 	} else {
 		printEscaped(stderr, "weir:", ReadError(err))
@@ -117,7 +117,7 @@ func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 // compile parses the regular expression of a flag.
 func compile(flag, text string) (*regexp.Regexp, error) {
 	re, err := regexp.Compile(text)
-	if fault := (*syntax.Error)(nil); errors.As(err, &fault) {
+	if fault, ok := errors.AsType[*syntax.Error](err); ok {
 		err = fmt.Errorf("%s: %q is not a regular expression: %s", flag, text, fault.Code)
 	}
 	return re, err

@@ -22,11 +22,11 @@ type Options struct {
 	KeyHashSecret []byte
 	// Replica names this process in decisions.
 	Replica string
-	// LogDenial, if not nil, receives the denials of a fraction DenialShare of all keys, from 0 to
-	// 1, at most DenialsPerSecond of them.
-	LogDenial        func(*Denial)
-	DenialShare      float64
-	DenialsPerSecond int
+	// LogDenial, if not nil, receives the denials of DeniedKeysFraction of all keys, from 0 to 1,
+	// at most DenialsPerSecond of them.
+	LogDenial          func(*Denial)
+	DeniedKeysFraction float64
+	DenialsPerSecond   int
 }
 
 // A Stream is the stream of the decisions of a process. It is safe for concurrent use.
@@ -39,7 +39,7 @@ type Stream struct {
 // New returns a Stream without subscribers.
 func New(o Options) *Stream {
 	return &Stream{options: o, denials: denialLog{
-		maxHash: keysample.MaxHash(o.DenialShare), rate: perSecondLimit{perSecond: int64(o.DenialsPerSecond)},
+		maxHash: keysample.MaxHash(o.DeniedKeysFraction), rate: perSecondLimit{perSecond: int64(o.DenialsPerSecond)},
 	}}
 }
 
@@ -64,9 +64,9 @@ func (s *Stream) Subscribe(f api.Filter) (*api.Subscription, error) {
 // Publish passes the decisions of a request to the subscribers that select them, and its denials to
 // the log. It does not retain r.
 func (s *Stream) Publish(r *decide.Result) {
-	subscribers := s.subscribers.list()
+	receivers := s.subscribers.list()
 	logsDenials := s.options.LogDenial != nil && s.denials.maxHash > 0
-	if len(subscribers) == 0 && !logsDenials {
+	if len(receivers) == 0 && !logsDenials {
 		return
 	}
 	for i := range r.Decisions {
@@ -78,8 +78,8 @@ func (s *Stream) Publish(r *decide.Result) {
 		if denying >= 0 && logsDenials {
 			s.logDenial(r, i, denying)
 		}
-		if len(subscribers) > 0 {
-			s.publishDecision(subscribers, r, i, denying)
+		if len(receivers) > 0 {
+			s.publishDecision(receivers, r, i, denying)
 		}
 	}
 }

@@ -70,7 +70,7 @@ func (f *fixture) decide(hits int64, text string) *decide.Result {
 func TestKeysAreHashedUnderASecret(t *testing.T) {
 	secret := []byte("a secret of 16 bytes")
 	var logged []*Denial
-	f := streaming(t, Options{KeyHashSecret: secret, LogDenial: func(d *Denial) { logged = append(logged, d) }, DenialShare: 1, DenialsPerSecond: 10})
+	f := streaming(t, Options{KeyHashSecret: secret, LogDenial: func(d *Denial) { logged = append(logged, d) }, DeniedKeysFraction: 1, DenialsPerSecond: 10})
 	s, err := f.Subscribe(api.Filter{})
 	must.Succeed(t, err)
 	defer s.Close()
@@ -286,7 +286,7 @@ func TestSubscribersAreBounded(t *testing.T) {
 }
 
 func TestSubscriptionsCloseUnderLoad(t *testing.T) {
-	f := streaming(t, Options{LogDenial: func(*Denial) {}, DenialShare: 1, DenialsPerSecond: 10})
+	f := streaming(t, Options{LogDenial: func(*Denial) {}, DeniedKeysFraction: 1, DenialsPerSecond: 10})
 	ctx, cancel := context.WithCancel(context.Background())
 	var load, readers sync.WaitGroup
 	for worker := range 4 {
@@ -316,7 +316,7 @@ func TestSubscriptionsCloseUnderLoad(t *testing.T) {
 
 func TestDenialLogNamesTheLimit(t *testing.T) {
 	var logged []Denial
-	f := streaming(t, Options{LogDenial: func(d *Denial) { logged = append(logged, *d) }, DenialShare: 1, DenialsPerSecond: 100})
+	f := streaming(t, Options{LogDenial: func(d *Denial) { logged = append(logged, *d) }, DeniedKeysFraction: 1, DenialsPerSecond: 100})
 	for range 4 {
 		f.decide(1, "user_id=alice")
 	}
@@ -347,7 +347,7 @@ func TestDenialLogNamesTheLimit(t *testing.T) {
 func TestDenialLogIsBoundedAndCountsSkippedDenials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logged []int64
-		f := streaming(t, Options{LogDenial: func(d *Denial) { logged = append(logged, d.Suppressed) }, DenialShare: 1, DenialsPerSecond: 2})
+		f := streaming(t, Options{LogDenial: func(d *Denial) { logged = append(logged, d.Suppressed) }, DeniedKeysFraction: 1, DenialsPerSecond: 2})
 		f.decide(3, "user_id=42")
 		for range 7 {
 			f.decide(1, "user_id=42")
@@ -365,7 +365,7 @@ func TestDenialLogIsBoundedAndCountsSkippedDenials(t *testing.T) {
 func TestDenialLogSamplesKeys(t *testing.T) {
 	for share, want := range map[float64][2]int{0: {0, 0}, .1: {60, 140}, 1: {1000, 1000}, math.NaN(): {0, 0}} {
 		n := 0
-		f := streaming(t, Options{LogDenial: func(*Denial) { n++ }, DenialShare: share, DenialsPerSecond: 1 << 30})
+		f := streaming(t, Options{LogDenial: func(*Denial) { n++ }, DeniedKeysFraction: share, DenialsPerSecond: 1 << 30})
 		for user := range 1000 {
 			f.decide(1001, fmt.Sprint("user_id=", user))
 		}

@@ -43,8 +43,8 @@ func countFields(rules *descriptors.Rules) []zap.Field {
 // faultFields returns log fields for rules that were not loaded: the first maxLoggedDiagnostics
 // faults, or the error if it is not a fault.
 func faultFields(err error) []zap.Field {
-	var faults rulesfile.Faults
-	if !errors.As(err, &faults) {
+	faults, ok := errors.AsType[rulesfile.Faults](err)
+	if !ok {
 		return []zap.Field{zap.Error(err)}
 	}
 	var logged []loggedDiagnostic

@@ -112,7 +112,7 @@ func (c *candidate) count(r *requestCopy) {
 	for i := range proposed.limits {
 		denial := &proposed.limits[i]
 		row := d.row(denial)
-		row.limit = denial.limit
+		row.limit = denial.rateLimit
 		switch {
 		case denial.shadow:
 			row.shadowed++
@@ -146,7 +146,7 @@ func (c *candidate) add(to *spacesaving.Sketch[keyDenial], denial *keyDenial) {
 func (d *diff) row(denial *keyDenial) *limitCounts {
 	found := d.limits[denial.limitName]
 	if found == nil {
-		found = &limitCounts{limit: denial.limit}
+		found = &limitCounts{limit: denial.rateLimit}
 		d.limits[denial.limitName] = found
 	}
 	return found

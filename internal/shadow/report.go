@@ -70,7 +70,7 @@ func (c *Comparison) Report(limits, keys int) api.ShadowReport {
 
 func (n *limitCounts) report(id limitName, loaded, now time.Time) api.LimitDiff {
 	l := api.LimitDiff{
-		Domain: id.domain, Rule: id.rule, Limit: id.limit, NewlyDenied: n.newlyDenied, NewlyAllowed: n.newlyAllowed, BothDenied: n.bothDenied,
+		Domain: id.domain, Rule: id.rule, Limit: id.label, NewlyDenied: n.newlyDenied, NewlyAllowed: n.newlyAllowed, BothDenied: n.bothDenied,
 		Shadowed: n.shadowed, Warm: true,
 	}
 	if n.limit != nil {
@@ -88,7 +88,7 @@ func (c *Comparison) worstKeys(sketch *spacesaving.Sketch[keyDenial], n int) api
 	found := api.DiffKeys{Keys: len(list.Items), Exact: !replaced, Worst: []api.DiffKey{}}
 	for _, item := range spacesaving.Top(n, list) {
 		k := api.DiffKey{
-			Domain: item.Value.domain, Rule: item.Value.rule, Limit: item.Value.limitName.limit, Key: []explain.Entry{},
+			Domain: item.Value.domain, Rule: item.Value.rule, Limit: item.Value.label, Key: []explain.Entry{},
 			KeyHash: descriptors.KeyHash(c.options.KeyHashSecret, item.Value.key), Requests: int64(item.Count), Error: int64(item.Error),
 		}
 		if len(c.options.KeyHashSecret) == 0 {

@@ -37,12 +37,12 @@ type keyDenial struct {
 	key string
 	// shadow reports that the rule is in shadow mode, so that the denial does not affect the
 	// response.
-	shadow bool
-	limit  *descriptors.RateLimit // nil if none is known
+	shadow    bool
+	rateLimit *descriptors.RateLimit // nil if none is known
 }
 
 // A limitName names a limit across versions of rules. It contains no text of a request.
-type limitName struct{ domain, rule, limit string }
+type limitName struct{ domain, rule, label string }
 
 var copyPool = sync.Pool{New: func() any { return new(requestCopy) }}
 
@@ -133,7 +133,7 @@ func (d *denials) read(r *decide.Result) {
 		}
 		denial := keyDenial{limitName: limitName{decision.Domain, decision.RuleName(), ""}, key: decision.Key, shadow: !denies}
 		if limit >= 0 {
-			denial.limitName.limit, denial.limit = decision.LimitLabel(limit), &decision.Limits[limit]
+			denial.label, denial.rateLimit = decision.LimitLabel(limit), &decision.Limits[limit]
 		}
 		d.limits = append(d.limits, denial)
 	}

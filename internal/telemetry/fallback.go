@@ -12,27 +12,27 @@ import (
 // RegisterFallback registers the metrics of the fallback. rules returns the rules in force, whose
 // domains are reported with their modes.
 func (m *Metrics) RegisterFallback(stats func() guard.FallbackStats, rules func() *descriptors.Rules) {
-	mode := prometheus.NewDesc("weir_domain_mode", "1 if this mode now decides hits of the domain, else 0. The mode is store or, "+
+	modeDesc := prometheus.NewDesc("weir_domain_mode", "1 if this mode now decides hits of the domain, else 0. The mode is store or, "+
 		"while the store fails, the on_store_error of a limit.", []string{"domain", "mode"}, nil)
-	hits := prometheus.NewDesc("weir_fallback_hits_total", "Number of operations that the store failed to decide, by the on_store_error that decided them instead.",
+	hitsDesc := prometheus.NewDesc("weir_fallback_hits_total", "Number of operations that the store failed to decide, by the on_store_error that decided them instead.",
 		[]string{"mode"}, nil)
 	m.Registry.MustRegister(scrape.CollectFunc(func(to chan<- prometheus.Metric) {
-		stats := stats()
+		now := stats()
 		gauge := func(domain, name string, active bool) {
-			to <- scrape.Metric(mode, prometheus.GaugeValue, float64(scrape.Bit(active)), domain, name)
+			to <- scrape.Metric(modeDesc, prometheus.GaugeValue, float64(scrape.Bit(active)), domain, name)
 		}
 		for d := range rules().Domains() {
 			modes := d.OnStoreErrors()
 			if len(modes) == 0 {
 				continue
 			}
-			gauge(d.Name(), "store", !stats.Down)
+			gauge(d.Name(), "store", !now.Down)
 			for _, mode := range modes {
-				gauge(d.Name(), mode.String(), stats.Down)
+				gauge(d.Name(), mode.String(), now.Down)
 			}
 		}
 		for mode := limiters.OnStoreErrorFail; mode <= limiters.OnStoreErrorLocal; mode++ {
-			to <- scrape.Metric(hits, prometheus.CounterValue, float64(stats.Ops[mode]), mode.String())
+			to <- scrape.Metric(hitsDesc, prometheus.CounterValue, float64(now.Ops[mode]), mode.String())
 		}
 	}))
 }

@@ -82,6 +82,12 @@ func StoreLog(log *zap.Logger) (failed func(reason error), recovered func(guard.
 	return failed, recovered
 }
 
+// A storeKeyError is an error of a store about one key.
+type storeKeyError interface {
+	error
+	StoreKey() string
+}
+
 // RequestLog returns a function that logs requests with an error, at most one line in a second for
 // each gRPC code, and leases that could not be ended. At level debug, it also logs denials and
 // unmatched descriptors, one line of each in a second.
@@ -104,7 +110,7 @@ func RequestLog(log *zap.Logger) func(*rls.Observation) {
 		}
 		fields := []zap.Field{zap.Stringer("code", o.Code), zap.String("error", errorText(o.Err)), zap.Duration("took_seconds", o.Duration)}
 		// A key contains data of users, so it is logged only at level debug.
-		if keyed := (interface{ StoreKey() string })(nil); log.Core().Enabled(zap.DebugLevel) && errors.As(o.Err, &keyed) {
+		if keyed, ok := errors.AsType[storeKeyError](o.Err); ok && log.Core().Enabled(zap.DebugLevel) {
 			fields = append(fields, zap.String("key", keyed.StoreKey()))
 		}
 		message := "request not decided"

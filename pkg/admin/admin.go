@@ -156,10 +156,10 @@ func explainInvalid(_ huma.Context, _ string, response any) (any, error) {
 type body[T any] struct{ Body T }
 
 // addRoute adds a route. The context of handle names the caller for [API.audit].
-func addRoute[I, O any](a *API, method, path, id, summary string, handle func(context.Context, *I) (*O, error), errors ...int) {
+func addRoute[I, O any](a *API, method, path, id, summary string, handle func(context.Context, *I) (*O, error), statuses ...int) {
 	huma.Register(a.routes, huma.Operation{
 		OperationID: id, Method: method, Path: path, Summary: summary, MaxBodyBytes: maxBodyBytes, BodyReadTimeout: bodyTimeout,
-		Errors: append([]int{http.StatusUnauthorized, http.StatusServiceUnavailable}, errors...),
+		Errors: append([]int{http.StatusUnauthorized, http.StatusServiceUnavailable}, statuses...),
 	}, handle)
 }
 

@@ -22,8 +22,8 @@ func (pl *Planner) addOps(planned *PlannedRequest, domain *descriptors.Domain) e
 }
 
 // groupSince returns the group of the operations from first on.
-func (r *PlannedRequest) groupSince(first int) limiters.Group {
-	return r.ops[first:len(r.ops):len(r.ops)]
+func (planned *PlannedRequest) groupSince(first int) limiters.Group {
+	return planned.ops[first:len(planned.ops):len(planned.ops)]
 }
 
 // addGroups adds a group for each descriptor. With [Options.AllOrNothing], descriptors that can

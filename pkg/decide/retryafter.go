@@ -56,7 +56,7 @@ func (r *Result) deniers(yield func(int) bool) {
 // comparableWait returns the wait of a denied descriptor, or the longest duration if waiting does
 // not help, so that waits compare.
 func (d *Decision) comparableWait() time.Duration {
-	if !d.MayFitLater() {
+	if d.Reason == BadLeaseID { // it has no verdict
 		return math.MaxInt64
 	}
 	if _, v := d.DecidingLimit(); v != nil {

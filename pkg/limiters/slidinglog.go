@@ -79,7 +79,7 @@ func (a *slidingLog) settle(s *State, now int64, corrections []correction) {
 	}
 	var due []correction
 	for _, c := range corrections {
-		if c.delta != 0 && c.chargedAt > after && c.chargedAt-a.window <= live.end {
+		if c.delta != 0 && c.chargedAt > after && c.chargedAt-a.window <= now { // a later entry would come from a wrong clock
 			due = append(due, c)
 		}
 	}

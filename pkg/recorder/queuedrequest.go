@@ -149,7 +149,7 @@ func (r *requestReader) text() string {
 }
 
 // head reads the head of a request without its length.
-func (r *requestReader) head() (h head, descriptors int) {
+func (r *requestReader) head() (h head, selected int) {
 	h.at, h.now, h.order, h.by = int64(r.uint64()), int64(r.uint64()), r.uint16(), recording.Origin(r.uint8())
 	flags := r.uint8()
 	h.allowed, h.known = flags&flagAllowed > 0, flags&flagKnown > 0

@@ -39,7 +39,7 @@ type Options struct {
 	// 64 MiB. MaxBytes bounds all recordings in the folder, of which the Recorder removes the
 	// oldest. Default 1 GiB.
 	FileBytes, MaxBytes int64
-	// Sample is the share of the keys whose requests are recorded, above 0. Default 1.
+	// Sample is the fraction of the keys whose requests are recorded, above 0. Default 1.
 	Sample    float64
 	PerSecond int // the maximum number of lines recorded in a second. Default 100,000.
 	// Secret is the key of the HMACs that replace the values that rules match by key alone.
@@ -190,15 +190,15 @@ func (r *Recorder) Record(result *decide.Result) {
 	if selected.n == 0 {
 		return
 	}
-	head := r.headOf(result, &selected)
-	if head.by == recording.FromCache && head.order != limiters.OrderAfterStore {
-		if ended := endedBefore(result, &selected, head.at); ended.n > 0 {
+	h := r.headOf(result, &selected)
+	if h.by == recording.FromCache && h.order != limiters.OrderAfterStore {
+		if ended := endedBefore(result, &selected, h.at); ended.n > 0 {
 			selected.remove(&ended)
 			r.pushWithRelease(r.headOf(result, &ended), result, &ended)
-			head = r.headOf(result, &selected)
+			h = r.headOf(result, &selected)
 		}
 	}
-	r.pushWithRelease(head, result, &selected)
+	r.pushWithRelease(h, result, &selected)
 }
 
 // pushWithRelease adds a request, and a request that releases the leases that Decide has ended, if

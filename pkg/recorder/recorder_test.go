@@ -565,7 +565,9 @@ func TestBackwardClockStepIsCounted(t *testing.T) {
 func TestLinesWithoutAStoreFollowItsClock(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	r, d := New(quick(dir)), newDeciding(t)
+	r, d := New(Options{Path: dir}), newDeciding(t)
+	closed(t, r)
+	w := newWriter(r) // so that it knows the difference before the last line
 	const ahead = int64(7 * time.Hour / time.Microsecond)
 	before := time.Now().UnixMicro()
 	for range 20 * linesPerClockReading { // one in linesPerClockReading reads this machine's clock
@@ -573,10 +575,13 @@ func TestLinesWithoutAStoreFollowItsClock(t *testing.T) {
 		result.Decisions[0].Verdicts[0].At = time.Now().UnixMicro() + ahead
 		r.Record(result)
 	}
+	w.drain()
 	result := d.decide("alice")
 	result.Decisions[0].Verdicts[0] = limiters.Verdict{Allowed: true, By: limiters.ByPolicy}
 	r.Record(result)
-	closed(t, r)
+	w.drain()
+	w.write(math.MaxInt64)
+	must.Succeed(t, w.out.close())
 	after := time.Now().UnixMicro()
 	all, _ := lines(t, dir)
 	found := false

@@ -51,7 +51,7 @@ type writer struct {
 
 	// offset is the largest difference of this period between the store's clock and this machine's,
 	// in µs. lastOffset is that of the last period in which one was measured.
-	offset, lastOffset offset
+	offset, lastOffset clockOffset
 
 	request requestReader
 	line    recording.Line
@@ -71,13 +71,13 @@ type bufferedLine struct {
 	start uint32 // in requests, after the length
 }
 
-// An offset is the largest difference between two clocks, if one was measured.
-type offset struct {
+// A clockOffset is the largest difference between two clocks, if one was measured.
+type clockOffset struct {
 	micros int64
 	known  bool
 }
 
-func (o *offset) add(micros int64) {
+func (o *clockOffset) add(micros int64) {
 	if !o.known || micros > o.micros {
 		o.micros, o.known = micros, true
 	}
@@ -216,7 +216,7 @@ func (w *writer) write(upTo int64) {
 	}
 	w.retain(kept)
 	if w.offset.known {
-		w.lastOffset, w.offset = w.offset, offset{}
+		w.lastOffset, w.offset = w.offset, clockOffset{}
 	}
 	w.flush()
 }

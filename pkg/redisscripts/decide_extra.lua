@@ -95,12 +95,12 @@ end
 local function check_extra(key, op)
   op.allowed = true
   if op.n < 0 then return end
+  op.checked = key.sum
   if penalty_left(op) > 0 then
     op.allowed = false
     return
   end
   if op.lease_effect == 'already_open' then return end
-  op.checked = key.sum
   op.allowed = op.limit.algorithm.fits(key.state, op.limit, now, key.sum)
   if op.allowed and op.lease_effect == 'opens' and op.leases.count + key.opens > $MAX_LEASES then
     op.allowed, op.too_many = false, true

@@ -115,8 +115,8 @@ var verdictLayout = layout{{"result", "I1"}, {"used", "i8"}, {"retry", "i8"}, {"
 var VerdictSize = verdictLayout.size()
 
 // DecodeVerdict decodes the verdictLayout at the start of text. A retry of -1 means never.
-func DecodeVerdict(text string) (result byte, used, retry, reset int64) {
-	return text[0], DecodeNumber(text[1:]), DecodeNumber(text[9:]), DecodeNumber(text[17:]) // as in verdictLayout
+func DecodeVerdict(text string) (result Result, used, retry, reset int64) {
+	return Result(text[0]), DecodeNumber(text[1:]), DecodeNumber(text[9:]), DecodeNumber(text[17:]) // as in verdictLayout
 }
 
 // DecodeNumber decodes the 8 bytes at the start of text.
@@ -181,9 +181,12 @@ func flag(b bool) int64 {
 	return 0
 }
 
-// The results of an operation in a reply.
+// A Result is the result of an operation in a reply.
+type Result byte
+
+// The values of Result.
 const (
-	ResultDenied = iota
+	ResultDenied Result = iota
 	ResultAllowed
 	ResultFailed    // used is the index of the reason, from 1
 	ResultPenalized // denied, and the penalty of the key ends at retry
@@ -191,5 +194,5 @@ const (
 	ResultPenaltyBegan     // as ResultPenalized, and the penalty began with this operation
 	ResultLeaseAlreadyOpen // allowed, and the id had a lease already
 
-	ResultDuringPenalty = 8 // added to a denial during a penalty that ends before retry
+	ResultDuringPenalty Result = 8 // added to a denial during a penalty that ends before retry
 )

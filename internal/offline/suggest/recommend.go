@@ -255,9 +255,9 @@ func (c *Collector) addWarnings(r *Report) {
 		r.addWarning("The recording was made under a limiter: %s of %s lines were denied. They count as demand. Clients that repeat denied requests "+
 			"make the demand larger than it is, and clients that give up make it smaller.", terminal.Grouped(r.Denied), terminal.Grouped(r.Requests))
 	}
-	if c.share < 1 {
+	if c.fraction < 1 {
 		r.addWarning("The recording has a sample of %.6g %% of the keys. All numbers of keys and requests are estimates with intervals of 95 %%. "+
-			"A key outside of the sample may need more than the largest need.", 100*c.share)
+			"A key outside of the sample may need more than the largest need.", 100*c.fraction)
 	}
 	for _, rule := range r.Rules {
 		if t := rule.target; t.halvings > 0 {

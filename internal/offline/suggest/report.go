@@ -43,7 +43,7 @@ type RuleReport struct {
 	Overridden int64    `json:"overridden"` // requests that carry a limit, which are left out
 	Denied     int64    `json:"denied_when_recorded"`
 	Keys       Estimate `json:"keys"`
-	// Sample is the share of the keys from which all numbers of keys and of denied requests are
+	// Sample is the fraction of the keys from which all numbers of keys and of denied requests are
 	// estimated. It is 1 if they are exact.
 	Sample float64 `json:"sample"`
 
@@ -89,11 +89,11 @@ type LimitEffect struct {
 	Denied Estimate `json:"requests_denied"`
 }
 
-// Report finds the limits. share is the share of all keys that the recording has, above 0 and at
-// most 1. Below 1 the report has estimates. The Collector must not be used afterwards. The error is
-// that of ctx, if ctx has ended.
-func (c *Collector) Report(ctx context.Context, share float64) (*Report, error) {
-	c.share = share
+// Report finds the limits. fraction is the fraction of all keys that the recording has, above 0 and
+// at most 1. Below 1 the report has estimates. The Collector must not be used afterwards. The error
+// is that of ctx, if ctx has ended.
+func (c *Collector) Report(ctx context.Context, fraction float64) (*Report, error) {
+	c.fraction = fraction
 	r := &c.report
 	r.Seconds, r.Paths, r.Rules, r.Warnings = c.length().Seconds(), c.seen.list(), []*RuleReport{}, []string{}
 	for _, t := range c.targets {
@@ -114,7 +114,7 @@ func (c *Collector) length() time.Duration { return c.report.Last.Sub(c.report.F
 // analyze finds the limits of one target.
 func (c *Collector) analyze(ctx context.Context, t *target) (*RuleReport, error) {
 	rule := t.report
-	rule.Sample = c.share / float64(uint64(1)<<t.halvings)
+	rule.Sample = c.fraction / float64(uint64(1)<<t.halvings)
 	rule.Keys = estimateKeys(int64(len(t.keys)), rule.Sample)
 	rule.Windows, rule.Recommendations = []*WindowReport{}, []*Recommendation{}
 	if rule.Note == "" && len(t.keys) == 0 {
@@ -159,15 +159,15 @@ type Estimate struct {
 }
 
 // estimateKeys estimates the number of all keys from the number k in a sample. The sample has the
-// fraction share of all keys.
-func estimateKeys(k int64, share float64) Estimate {
-	low, high := recording.EstimateKeys(k, share)
-	return Estimate{N: int64(math.Round(float64(k) / share)), Low: low, High: high}
+// fraction of all keys.
+func estimateKeys(k int64, fraction float64) Estimate {
+	low, high := recording.EstimateKeys(k, fraction)
+	return Estimate{N: int64(math.Round(float64(k) / fraction)), Low: low, High: high}
 }
 
 // estimateSum estimates a sum over all keys from the sum in such a sample. squares is the sum of
 // the squares of its addends.
-func estimateSum(sum int64, squares, share float64) Estimate {
-	low, high := recording.EstimateSum(float64(sum), squares, share)
-	return Estimate{N: int64(math.Round(float64(sum) / min(share, 1))), Low: int64(low), High: int64(math.Ceil(high))}
+func estimateSum(sum int64, squares, fraction float64) Estimate {
+	low, high := recording.EstimateSum(float64(sum), squares, fraction)
+	return Estimate{N: int64(math.Round(float64(sum) / min(fraction, 1))), Low: int64(low), High: int64(math.Ceil(high))}
 }

@@ -84,14 +84,14 @@ var ErrTooLong = errors.New("the recording is too long")
 // A Collector collects the requests of a recording by rule and key. It is not safe for concurrent
 // use.
 type Collector struct {
-	o       Options
-	share   float64    // of all keys that the recording has; set by Report
-	sets    []*ruleSet // that of Options.Rules, then that of Options.Paths
-	targets []*target  // in the order of the rules, then of the paths
-	byRule  map[*descriptors.Rule]*target
-	seen    seenPaths
-	bytes   int64
-	report  Report // with the counts of lines
+	o        Options
+	fraction float64    // of all keys that the recording has; set by Report
+	sets     []*ruleSet // that of Options.Rules, then that of Options.Paths
+	targets  []*target  // in the order of the rules, then of the paths
+	byRule   map[*descriptors.Rule]*target
+	seen     seenPaths
+	bytes    int64
+	report   Report // with the counts of lines
 }
 
 // A ruleSet plans the requests of a recording by rules.

@@ -1,49 +1,78 @@
 package rulesfile
 
-// warningIDs are the ids of all warnings, sorted.
-var warningIDs []string
-
-func warningID(id string) string {
-	warningIDs = append(warningIDs, id)
-	return id
-}
-
 // IDs of warnings. docs/lint.md has a section for each. "# weir:ignore ID" silences one.
-var (
-	addressForm          = warningID("address-form")
-	besideUnlimited      = warningID("beside-unlimited")
-	costCountsDenied     = warningID("cost-counts-denied")
-	droppedDocument      = warningID("dropped-document")
-	duplicateInRatelimit = warningID("duplicate-in-ratelimit")
-	duplicateKey         = warningID("duplicate-key")
-	duplicateName        = warningID("duplicate-name")
-	forgeableID          = warningID("forgeable-id")
-	hiddenBranch         = warningID("hidden-branch")
-	joinedKey            = warningID("joined-key")
-	keyWithoutValue      = warningID("key-without-value")
-	localWithoutReplicas = warningID("local-without-replicas")
-	metadataKey          = warningID("metadata-key")
-	misplacedKey         = warningID("misplaced-key")
-	missingRequests      = warningID("missing-requests")
-	modifierWithoutLimit = warningID("modifier-without-limit")
-	octalNumber          = warningID("octal-number")
-	overlappingCIDR      = warningID("overlapping-cidr")
-	overlayWithoutEffect = warningID("overlay-without-effect")
-	patternInKey         = warningID("pattern-in-key")
-	peekNeverDenied      = warningID("peek-never-denied")
-	prefixAsValue        = warningID("prefix-as-value")
-	regexValue           = warningID("regex-value")
-	ruleWithoutEffect    = warningID("rule-without-effect")
-	sharedLease          = warningID("shared-lease")
-	similarKey           = warningID("similar-key")
-	surroundingSpace     = warningID("surrounding-space")
-	templateValue        = warningID("template-value")
-	unknownIgnore        = warningID("unknown-ignore")
-	unknownReplaces      = warningID("unknown-replaces")
-	unreachableRule      = warningID("unreachable-rule")
-	unusedIgnore         = warningID("unused-ignore")
-	zeroLimit            = warningID("zero-limit")
+const (
+	addressForm          = "address-form"
+	besideUnlimited      = "beside-unlimited"
+	costCountsDenied     = "cost-counts-denied"
+	droppedDocument      = "dropped-document"
+	duplicateInRatelimit = "duplicate-in-ratelimit"
+	duplicateKey         = "duplicate-key"
+	duplicateName        = "duplicate-name"
+	forgeableID          = "forgeable-id"
+	hiddenBranch         = "hidden-branch"
+	joinedKey            = "joined-key"
+	keyWithoutValue      = "key-without-value"
+	localWithoutReplicas = "local-without-replicas"
+	metadataKey          = "metadata-key"
+	misplacedKey         = "misplaced-key"
+	missingRequests      = "missing-requests"
+	modifierWithoutLimit = "modifier-without-limit"
+	octalNumber          = "octal-number"
+	overlappingCIDR      = "overlapping-cidr"
+	overlayWithoutEffect = "overlay-without-effect"
+	patternInKey         = "pattern-in-key"
+	peekNeverDenied      = "peek-never-denied"
+	prefixAsValue        = "prefix-as-value"
+	regexValue           = "regex-value"
+	ruleWithoutEffect    = "rule-without-effect"
+	sharedLease          = "shared-lease"
+	similarKey           = "similar-key"
+	surroundingSpace     = "surrounding-space"
+	templateValue        = "template-value"
+	unknownIgnore        = "unknown-ignore"
+	unknownReplaces      = "unknown-replaces"
+	unreachableRule      = "unreachable-rule"
+	unusedIgnore         = "unused-ignore"
+	zeroLimit            = "zero-limit"
 )
+
+// warningIDs are the ids of all warnings, sorted.
+var warningIDs = []string{
+	addressForm,
+	besideUnlimited,
+	costCountsDenied,
+	droppedDocument,
+	duplicateInRatelimit,
+	duplicateKey,
+	duplicateName,
+	forgeableID,
+	hiddenBranch,
+	joinedKey,
+	keyWithoutValue,
+	localWithoutReplicas,
+	metadataKey,
+	misplacedKey,
+	missingRequests,
+	modifierWithoutLimit,
+	octalNumber,
+	overlappingCIDR,
+	overlayWithoutEffect,
+	patternInKey,
+	peekNeverDenied,
+	prefixAsValue,
+	regexValue,
+	ruleWithoutEffect,
+	sharedLease,
+	similarKey,
+	surroundingSpace,
+	templateValue,
+	unknownIgnore,
+	unknownReplaces,
+	unreachableRule,
+	unusedIgnore,
+	zeroLimit,
+}
 
 // IDs of faults, which cannot be silenced.
 const (

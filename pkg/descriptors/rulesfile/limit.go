@@ -141,8 +141,10 @@ func (p *parser) readLimit(f fields, overlay *limitSettings, rule *descriptors.R
 	}
 	l, err := merged.newLimit(rate)
 	if err != nil {
-		invalid := &limiters.SpecError{Problem: err.Error()}
-		errors.As(err, &invalid)
+		invalid, ok := errors.AsType[*limiters.SpecError](err)
+		if !ok {
+			invalid = &limiters.SpecError{Problem: err.Error()}
+		}
 		p.fault(f.at, invalid.Problem, invalid.Remedy+note)
 		return l, nil, false
 	}

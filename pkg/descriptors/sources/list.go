@@ -83,8 +83,7 @@ func (l *listing) addFolder(path, name string, parents []os.FileInfo) error {
 
 // readError removes the system call's name from an error.
 func readError(err error) error {
-	var path *os.PathError
-	if errors.As(err, &path) {
+	if path, ok := errors.AsType[*os.PathError](err); ok {
 		return fmt.Errorf("read %s: %w", path.Path, path.Err)
 	}
 	return err

@@ -87,12 +87,13 @@ func redisReplied(err error) bool { return errors.Is(err, errLate) || replyOf(er
 
 // replyOf returns the Redis error reply that err wraps, or nil.
 func replyOf(err error) redis.Error {
-	var reply redis.Error
-	errors.As(err, &reply)
+	reply, _ := errors.AsType[redis.Error](err)
 	return reply
 }
 
 func isTimeout(err error) bool {
-	var n net.Error
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &n) && n.Timeout()
+	if n, ok := errors.AsType[net.Error](err); ok && n.Timeout() {
+		return true
+	}
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
 }

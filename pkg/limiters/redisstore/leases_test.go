@@ -613,3 +613,32 @@ func TestLargeGroupOnOneKeyNeedsFewCommands(t *testing.T) {
 		t.Errorf("%d commands for %d operations", sum, size)
 	}
 }
+
+// The clock has stepped back by more than a window since a reservation of 0 was charged, in two
+// steps of less than a window. Its settlement must not hide the hits that are in the window.
+func TestSettlementAheadOfTheClockHidesNoHit(t *testing.T) {
+	server := redistest.Start(t)
+	s, reference := open(t, server), limiterstest.NewReference()
+	spec := limiters.Spec{Algorithm: "sliding_log", Max: 1000, Window: time.Hour}
+	spec.Params.Reserve.TTL = time.Hour
+	limit := limiterstest.MustLimit(spec)
+	at := logStart
+	take := func(store limiterstest.TimedStore, op limiters.Op) limiters.Verdict {
+		op.Key, op.Limit = "k", limit
+		out := make([]limiters.Verdict, 1)
+		must.Succeed(t, store.TakeAt(t.Context(), at, []limiters.Group{{op}}, out))
+		return out[0]
+	}
+	for _, store := range []limiterstest.TimedStore{s, reference} {
+		at = logStart
+		take(store, limiters.Op{Lease: leaseID(1)}) // an estimate of 0
+		at = at.Add(-40 * time.Minute)
+		take(store, limiters.Op{Hits: 2, Lease: leaseID(2)})
+		at = at.Add(-30 * time.Minute)
+		settled := take(store, limiters.Op{Kind: limiters.OpEnd, Hits: 600, Lease: leaseID(1)})
+		peeked := take(store, limiters.Op{Kind: limiters.OpInspect})
+		if settled.Used != 2 || peeked.Used != 2 {
+			t.Errorf("%T: settled %s, then %s, want 2 used", store, limiterstest.Format(settled), limiterstest.Format(peeked))
+		}
+	}
+}

@@ -323,6 +323,24 @@ func TestFullRedisStillDeniesTheSumOfAGroup(t *testing.T) {
 	}
 }
 
+// As above, while a penalty that began earlier in the call cannot be saved.
+func TestFullRedisStillDeniesTheSumOfAGroupDuringAPenalty(t *testing.T) {
+	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
+	s, c := open(t, server), server.Client(t)
+	spec := perHour(5).Spec()
+	spec.Params.Penalty = limiters.PenaltySpec{After: 1, Within: time.Minute, For: 10 * time.Minute}
+	limit := limiterstest.MustLimit(spec)
+	op := func(n int64) limiters.Op { return limiters.Op{Key: "k", Limit: limit, Hits: n} }
+	setFull(t, c, true)
+	out, err := limiterstest.Take(s, limiters.Group{op(3), op(3)}, limiters.Group{op(3), op(3)})
+	setFull(t, c, false)
+	for i, v := range out {
+		if err != nil || v.Err != nil || v.Allowed {
+			t.Errorf("operation %d: %s, error %v, want a denial", i, limiterstest.Format(v), err)
+		}
+	}
+}
+
 // An operation is denied because of an operation before it in the call, which a full Redis then
 // does not charge. So the second operation would fit, and must fail: a denial would be remembered
 // and counted.
