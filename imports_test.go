@@ -50,7 +50,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/descriptors/sources/xds/ratelimitconfigv3", "contains the generated messages of rules over xDS",
 		""},
 	{"internal/ruleload", "keeps the rules in force from files or a control plane, and the candidate rules",
-		"internal/atomicfile internal/backoff pkg/descriptors pkg/descriptors/rulesfile " +
+		"internal/atomicfile pkg/descriptors pkg/descriptors/rulesfile " +
 			"pkg/descriptors/sources pkg/descriptors/sources/xds"},
 	{"internal/randomrules", "makes random rules and requests for tests", "pkg/descriptors"},
 	// Live requests.

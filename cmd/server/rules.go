@@ -16,6 +16,10 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
+// saveRulesTimeout bounds the last save of rules from xDS, so that a hanging disk does not block
+// shutdown.
+const saveRulesTimeout = 2 * time.Second
+
 // openLoader loads the rules from files. Rules from xDS arrive later.
 func (p *process) openLoader() (*ruleload.Loader, error) {
 	s := p.settings
@@ -44,7 +48,11 @@ func (p *process) openLoader() (*ruleload.Loader, error) {
 	if s.Config == "" && errors.Is(err, ruleload.ErrNoRules) && errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("no rules: neither --config nor CONFIG_PATH is set, and %s does not exist\ntry weir --config rules.yaml", s.Path())
 	}
-	return loader, err
+	if err != nil {
+		return nil, err
+	}
+	p.flushAtClose(loader.Close, saveRulesTimeout, "last xDS rules not saved")
+	return loader, nil
 }
 
 // rulesLoaded returns a function that reports rules that have come into force, or the error of a

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -127,6 +128,10 @@ func TestCorrectedOverlayPutsRejectedRulesInForce(t *testing.T) {
 	if got := s.remaining("bob"); got != 2_000_000 {
 		t.Errorf("%d left with the corrected overlay, want 2000000", got)
 	}
+	must.Until(t, "a file with the corrected rules", func() bool {
+		text, _ := os.ReadFile(saved)
+		return strings.Contains(string(text), "2000000")
+	})
 	restarted := startServer(t, append(environment, "CONFIG_GRPC_XDS_SERVER_URL=127.0.0.1:1")...)
 	if got := restarted.remaining("carol"); got != 2_000_000 {
 		t.Errorf("%d left after a restart without the control plane, want 2000000", got)
@@ -161,6 +166,24 @@ func TestStartWithReceivedRules(t *testing.T) {
 	}
 	if _, err := s.call("alice"); err == nil {
 		t.Error("rules with faults are in force")
+	}
+}
+
+// A stop saves the rules that an earlier attempt could not save.
+func TestStopSavesReceivedRules(t *testing.T) {
+	t.Parallel()
+	plane, address := startControlPlane(t)
+	path := filepath.Join(t.TempDir(), "state", "rules.json")
+	s := startServer(t, "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL="+address, "CONFIG_GRPC_XDS_RULES_FILE="+path,
+		"FORCE_START_WITHOUT_INITIAL_CONFIG=true", "DRAIN_DELAY=0s")
+	if rejection := plane.push("1", 5); rejection != "" {
+		t.Fatal(rejection)
+	}
+	s.log.await(t, 0, "received rules not saved")
+	must.Succeed(t, os.Mkdir(filepath.Dir(path), 0o700))
+	s.stop()
+	if text := string(must.Read(t, path)); !strings.Contains(text, "user_id") {
+		t.Errorf("saved %s, want the rules of the push", text)
 	}
 }
 

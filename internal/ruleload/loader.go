@@ -11,12 +11,10 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
@@ -49,10 +47,10 @@ type Loader struct {
 	log         *zap.Logger
 	file        *sources.Watcher // nil if the rules come over xDS
 	overlayFile *sources.Watcher // nil without an overlay
+	received    *receivedRules   // nil without ReceivedPath
 	live        atomic.Pointer[descriptors.Rules]
 
-	mu           sync.Mutex // guards the fields below, and calls of options.Loaded
-	received     receivedRules
+	mu           sync.Mutex       // guards the fields below, and calls of options.Loaded
 	files        []rulesfile.File // read last, with or without faults
 	overlay      overlay          // read last without faults of its own
 	overlayFault error            // why the overlay that was read last is not in force; nil if it is
@@ -64,16 +62,23 @@ type Loader struct {
 var ErrNoRules = errors.New("no rules")
 
 // Open loads the rules from files. Rules from xDS arrive during [Loader.Watch]; until then, the
-// rules of ReceivedPath are in force.
+// rules of ReceivedPath are in force. The caller must close the Loader.
 func Open(o Options) (*Loader, error) {
-	l := &Loader{options: o, log: o.Log, received: receivedRules{path: o.ReceivedPath, log: o.Log}}
+	l := &Loader{options: o, log: o.Log}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.openOverlay(); err != nil && !o.MayStartWithoutRules {
 		return nil, err
 	}
 	if o.XDS != nil {
-		l.applyReceived()
+		if l.overlay.err != nil {
+			l.reportRulesFailure(l.overlay.err)
+		}
+		if o.ReceivedPath != "" {
+			l.received = newReceivedRules(o.ReceivedPath, o.Log)
+			l.applyReceived()
+			l.received.start()
+		}
 		return l, nil
 	}
 	l.file = sources.NewWatcher(o.Path)
@@ -94,9 +99,6 @@ func Open(o Options) (*Loader, error) {
 
 // applyReceived puts the rules that were last received in force. It logs errors. l.mu must be held.
 func (l *Loader) applyReceived() {
-	if l.overlay.err != nil {
-		l.reportRulesFailure(l.overlay.err)
-	}
 	files := l.received.read()
 	if files == nil {
 		return
@@ -125,9 +127,6 @@ func (l *Loader) Watch(ctx context.Context) error {
 	if l.overlayFile != nil {
 		group.Go(func() error { return l.overlayFile.Watch(ctx, l.loadOverlay) })
 	}
-	if l.options.XDS != nil && l.received.path != "" {
-		group.Go(func() error { return l.retrySaves(ctx) })
-	}
 	group.Go(func() error {
 		if l.options.XDS != nil {
 			return l.watchXDS(ctx)
@@ -138,6 +137,15 @@ func (l *Loader) Watch(ctx context.Context) error {
 		return err
 	}
 	return nil
+}
+
+// Close saves the last rules from the control plane. It returns an error if ctx ends before. Watch
+// must have ended.
+func (l *Loader) Close(ctx context.Context) error {
+	if l.received == nil {
+		return nil
+	}
+	return l.received.close(ctx)
 }
 
 // watchXDS loads the rules that the control plane sends, until ctx ends.
@@ -152,20 +160,6 @@ func (l *Loader) watchXDS(ctx context.Context) error {
 		}
 	}
 	return source.Watch(ctx, func(files []rulesfile.File) error { return l.load(files, nil) })
-}
-
-// saveRetryInterval is the wait between attempts to save received rules, for example while the disk
-// is full.
-const saveRetryInterval = 10 * time.Second
-
-// retrySaves saves the received rules that an earlier attempt could not save, until ctx ends.
-func (l *Loader) retrySaves(ctx context.Context) error {
-	for backoff.Sleep(ctx, saveRetryInterval) == nil {
-		l.mu.Lock()
-		l.received.saveUnsaved()
-		l.mu.Unlock()
-	}
-	return ctx.Err()
 }
 
 // Reload makes Watch read the files now. The result is logged even if nothing has changed.
@@ -234,8 +228,8 @@ func (l *Loader) apply(files []rulesfile.File) error {
 		l.options.Loaded(nil, l.overlayFault) // so that the metrics do not show a fault as corrected
 	}
 	logLoaded(l.log, old, rules)
-	if l.options.XDS != nil {
-		l.received.save(files) // last, because the disk may hang
+	if l.received != nil {
+		l.received.keep(files)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package ruleload
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/weir-rls/weir/internal/atomicfile"
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
@@ -26,7 +28,7 @@ import (
 func TestReceivedRulesAreSavedAndRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.json")
 	core, logged := observer.New(zap.InfoLevel)
-	kept := func() *receivedRules { return &receivedRules{path: path, log: zap.New(core)} }
+	kept := func() *receivedRules { return newReceivedRules(path, zap.New(core)) }
 	if files := kept().read(); files != nil || logged.Len() > 0 {
 		t.Errorf("without a file: %v, %v", files, logged.All())
 	}
@@ -69,29 +71,40 @@ func TestReceivedRulesAreSavedAndRead(t *testing.T) {
 	if logged.FilterMessageSnippet("received rules not saved").Len() != 1 {
 		t.Errorf("a missing folder: %v", logged.All())
 	}
-	path = ""
-	kept().save(first)
-	if logged.Len() != 1 {
-		t.Errorf("without a path: %v", logged.All())
-	}
 }
 
-// A replica is ready once Loaded is called, which a disk that hangs must not delay.
-func TestReceivedRulesAreInForceBeforeTheyAreSaved(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "rules.json")
-	var saved []string
-	l, err := Open(Options{
-		XDS: &xds.Source{Server: "test"}, ReceivedPath: path, Log: zap.NewNop(),
-		Loaded: func(*descriptors.Rules, error) { saved, _ = filepath.Glob(path) },
+// While a disk hangs, rules come into force, and Close ends with its context. Once the disk
+// responds, only the last rules are saved.
+func TestHangingDiskDelaysNoRules(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "rules.json")
+		l, err := Open(Options{
+			XDS: &xds.Source{Server: "test"}, ReceivedPath: path, Log: zap.NewNop(), Loaded: func(*descriptors.Rules, error) {},
+		})
+		must.Succeed(t, err)
+		writes, disk := 0, make(chan struct{})
+		l.received.write = func(path string, content func(io.Writer) error) error {
+			writes++
+			<-disk
+			return atomicfile.Write(path, content)
+		}
+		for _, domain := range []string{"a", "b", "c"} {
+			must.Succeed(t, l.load(yaml("domain: "+domain+"\n"), nil))
+			synctest.Wait() // until the disk hangs
+		}
+		l.Reload()
+		l.parseOptions()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := l.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("closed with %v while the disk hangs, want the error of the context", err)
+		}
+		close(disk)
+		must.Succeed(t, l.Close(t.Context()))
+		if files, err := readReceived(path); err != nil || len(files) != 1 || string(files[0].Data) != "domain: c\n" || writes != 2 {
+			t.Errorf("saved %v, %v, with %d writes, want the last rules with 2", files, err, writes)
+		}
 	})
-	must.Succeed(t, err)
-	must.Succeed(t, l.load([]rulesfile.File{{Name: "a", Data: []byte("domain: a\n"), Generated: true}}, nil))
-	if len(saved) > 0 {
-		t.Error("the rules were saved before Loaded was called")
-	}
-	if _, err := os.Stat(path); err != nil {
-		t.Error(err)
-	}
 }
 
 // Rules that a full disk kept from the file are saved once there is room.
@@ -100,11 +113,9 @@ func TestFailedSaveIsRepeated(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "state")
 		path := filepath.Join(dir, "rules.json")
 		core, logged := observer.New(zap.InfoLevel)
-		l := &Loader{received: receivedRules{path: path, log: zap.New(core)}}
-		l.received.save([]rulesfile.File{{Name: "a", Data: []byte("domain: a\n")}})
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- l.retrySaves(ctx) }()
+		received := newReceivedRules(path, zap.New(core))
+		received.start()
+		received.keep([]rulesfile.File{{Name: "a", Data: []byte("domain: a\n")}})
 		time.Sleep(5 * saveRetryInterval)
 		if n := logged.FilterMessage("received rules not saved").Len(); n != 1 {
 			t.Errorf("%d warnings for one outage, want 1: %v", n, logged.All())
@@ -122,9 +133,6 @@ func TestFailedSaveIsRepeated(t *testing.T) {
 		if n := logged.FilterMessage("received rules saved").Len(); n != 1 {
 			t.Errorf("%d lines for one return, want 1: %v", n, logged.All())
 		}
-		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("ended with %v, want the error of the context", err)
-		}
+		must.Succeed(t, received.close(t.Context()))
 	})
 }
