@@ -173,7 +173,7 @@ func (l *naiveLog) charge(now, n int64) {
 func (l *naiveLog) settle(now, at, change int64) {
 	live, newest := l.live(now)
 	window := l.Window.Microseconds()
-	if at <= newest-window || at-window > newest {
+	if at <= newest-window || at-window > now {
 		return
 	}
 	live = slices.Clone(live)
