@@ -565,9 +565,7 @@ func TestBackwardClockStepIsCounted(t *testing.T) {
 func TestLinesWithoutAStoreFollowItsClock(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	r, d := New(Options{Path: dir}), newDeciding(t)
-	closed(t, r)
-	w := newWriter(r) // so that it knows the difference before the last line
+	r, d := New(quick(dir)), newDeciding(t)
 	const ahead = int64(7 * time.Hour / time.Microsecond)
 	before := time.Now().UnixMicro()
 	for range 20 * linesPerClockReading { // one in linesPerClockReading reads this machine's clock
@@ -575,13 +573,10 @@ func TestLinesWithoutAStoreFollowItsClock(t *testing.T) {
 		result.Decisions[0].Verdicts[0].At = time.Now().UnixMicro() + ahead
 		r.Record(result)
 	}
-	w.drain()
 	result := d.decide("alice")
 	result.Decisions[0].Verdicts[0] = limiters.Verdict{Allowed: true, By: limiters.ByPolicy}
 	r.Record(result)
-	w.drain()
-	w.write(math.MaxInt64)
-	must.Succeed(t, w.out.close())
+	closed(t, r)
 	after := time.Now().UnixMicro()
 	all, _ := lines(t, dir)
 	found := false
@@ -595,6 +590,34 @@ func TestLinesWithoutAStoreFollowItsClock(t *testing.T) {
 	if !found {
 		t.Error("no line of the fallback")
 	}
+}
+
+// The first difference between the clocks may be in a later queue than a line without the store.
+func TestFirstDrainMovesLinesToTheStoresClock(t *testing.T) {
+	t.Parallel()
+	r, d := New(Options{Path: t.TempDir()}), newDeciding(t)
+	closed(t, r)
+	w := newWriter(r)
+	result := d.decide("alice")
+	result.Decisions[0].Verdicts[0] = limiters.Verdict{Allowed: true, By: limiters.ByPolicy}
+	r.Record(result)
+	queues := &r.queues
+	for i := range queues { // to the queue that the writer drains first
+		queues[0].requests, queues[i].requests = append(queues[0].requests, queues[i].requests...), nil
+	}
+	const ahead = int64(7 * time.Hour / time.Microsecond)
+	for range 20 * linesPerClockReading {
+		result := d.decide("alice")
+		result.Decisions[0].Verdicts[0].At = time.Now().UnixMicro() + ahead
+		r.Record(result)
+	}
+	w.drain()
+	away := time.Duration(w.buffered[0].at-time.Now().UnixMicro()-ahead) * time.Microsecond
+	if away.Abs() > time.Minute {
+		t.Errorf("the line is %v away from the store's clock", away)
+	}
+	w.write(math.MaxInt64)
+	must.Succeed(t, w.out.close())
 }
 
 // The difference to the store's clock stays known while the store decides nothing, as in an outage.

@@ -51,7 +51,7 @@ type writer struct {
 
 	// offset is the largest difference of this period between the store's clock and this machine's,
 	// in µs. lastOffset is that of the last period in which one was measured.
-	offset, lastOffset clockOffset
+	offset, lastOffset maxOffset
 
 	request requestReader
 	line    recording.Line
@@ -68,16 +68,19 @@ type writer struct {
 type bufferedLine struct {
 	at    int64
 	order uint16
-	start uint32 // in requests, after the length
+	// unmoved reports that at is still by the clock of this machine, because the store decided
+	// nothing.
+	unmoved bool
+	start   uint32 // in requests, after the length
 }
 
-// A clockOffset is the largest difference between two clocks, if one was measured.
-type clockOffset struct {
+// A maxOffset is the largest difference between two clocks, if one was measured.
+type maxOffset struct {
 	micros int64
 	known  bool
 }
 
-func (o *clockOffset) add(micros int64) {
+func (o *maxOffset) add(micros int64) {
 	if !o.known || micros > o.micros {
 		o.micros, o.known = micros, true
 	}
@@ -150,8 +153,10 @@ func (r *Recorder) noteResult(err error) {
 	}
 }
 
-// drain moves the requests of all queues to buffered.
+// drain moves the requests of all queues to buffered. It moves times of this machine to the store's
+// clock at the end, because the first difference between the clocks may be in the last queue.
 func (w *writer) drain() {
+	first := len(w.buffered)
 	for i := range w.recorder.queues {
 		q := &w.recorder.queues[i]
 		q.mu.Lock()
@@ -160,6 +165,12 @@ func (w *writer) drain() {
 		q.mu.Unlock()
 		w.buffer(requests)
 		w.spareQueue = requests[:0]
+	}
+	offset := w.clockOffset()
+	for i := range w.buffered[first:] {
+		if l := &w.buffered[first+i]; l.unmoved {
+			l.at, l.unmoved = l.at+offset, false
+		}
 	}
 }
 
@@ -171,13 +182,14 @@ func (w *writer) buffer(requests []byte) {
 		r := requestReader{rest: w.requests[start:]}
 		length := int(r.uint32())
 		h, _ := r.head()
+		l := bufferedLine{at: h.at, order: h.order, start: uint32(start + 4)}
 		switch {
 		case h.at == 0:
-			h.at = h.now + w.clockOffset()
+			l.at, l.unmoved = h.now, true
 		case h.now > 0 && h.by == recording.FromStore:
 			w.offset.add(h.at - h.now)
 		}
-		w.buffered = append(w.buffered, bufferedLine{h.at, h.order, uint32(start + 4)})
+		w.buffered = append(w.buffered, l)
 		start += 4 + length
 	}
 }
@@ -216,7 +228,7 @@ func (w *writer) write(upTo int64) {
 	}
 	w.retain(kept)
 	if w.offset.known {
-		w.lastOffset, w.offset = w.offset, clockOffset{}
+		w.lastOffset, w.offset = w.offset, maxOffset{}
 	}
 	w.flush()
 }
@@ -228,7 +240,7 @@ func (w *writer) retain(lines []bufferedLine) {
 		length := binary.LittleEndian.Uint32(w.requests[l.start-4:])
 		start := len(requests) + 4
 		requests = append(requests, w.requests[l.start-4:l.start+length]...)
-		buffered = append(buffered, bufferedLine{l.at, l.order, uint32(start)})
+		buffered = append(buffered, bufferedLine{at: l.at, order: l.order, start: uint32(start)})
 	}
 	w.unusedRequests = w.requests
 	if cap(w.requests) > queueCount*queueBytes && len(w.requests) < cap(w.requests)/4 {
