@@ -115,28 +115,32 @@ func (f *File) Run(ctx context.Context, interval time.Duration) {
 func (f *File) Save() {
 	f.saving.Lock()
 	defer f.saving.Unlock()
+	if f.refused != nil {
+		f.reportFailure(f.refused, refusedRemedy)
+		return
+	}
 	since := time.Now()
 	var keys int64
-	err := f.refused
-	if err == nil {
-		err = atomicfile.Write(f.path, func(w io.Writer) (err error) {
-			keys, err = f.store.Save(w)
-			return err
-		})
+	err := atomicfile.Write(f.path, func(w io.Writer) (err error) {
+		keys, err = f.store.Save(w)
+		return err
+	})
+	if err != nil {
+		f.reportFailure(err, "check that MEMORY_SNAPSHOT names a file, and that its folder exists, is writable and is not full")
+		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err != nil {
-		remedy := "check that MEMORY_SNAPSHOT names a file, and that its folder exists, is writable and is not full"
-		if f.refused != nil {
-			remedy = refusedRemedy
-		}
-		f.stats.Failures++
-		f.log.Error("counters not saved", zap.Error(err), zap.String("remedy", remedy))
-		return
-	}
 	f.stats.SavedAt, f.stats.Saved = time.Now(), keys
 	f.log.Debug("counters saved", zap.Int64("keys", keys), zap.Duration("took_seconds", time.Since(since)))
+}
+
+// reportFailure counts and logs a failed save.
+func (f *File) reportFailure(err error, remedy string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stats.Failures++
+	f.log.Error("counters not saved", zap.Error(err), zap.String("remedy", remedy))
 }
 
 // Stats returns the current counts.

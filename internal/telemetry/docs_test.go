@@ -204,9 +204,8 @@ Let Prometheus scrape ~/metrics~ on the HTTP port, or with ~USE_PROMETHEUS=true~
 runtime (~go_*~) and of the process (~process_*~). Weir serves at most four scrapes at the same time, and answers others with 503. statsd receives
 only the [metrics of envoyproxy/ratelimit](#metrics-of-envoyproxyratelimit), under their names there.
 
-**A counter of failures should stay constant.** Its name contains ~refused~, ~lost~, ~dropped~, ~broken~, ~bad~, ~failures~, ~panics~, ~overflow~,
-~undecodable~ or ~too_many~. ~weir_redis_left_hits_total~ also counts requests that their clients canceled, so it may grow slowly. If an
-[alert](runbooks.md) watches a metric, its row names the alert.
+**A counter of failures should stay constant.** Its name contains ~refused~, ~left~, ~lost~, ~dropped~, ~broken~, ~bad~, ~failures~, ~panics~,
+~overflow~, ~undecodable~ or ~too_many~. If an [alert](runbooks.md) watches a metric, its row names the alert.
 `, "~", "`")
 
 // codeInHelp matches the names of settings, metrics and labels in the help of a metric.

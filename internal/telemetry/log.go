@@ -110,8 +110,10 @@ func RequestLog(log *zap.Logger) func(*rls.Observation) {
 		}
 		fields := []zap.Field{zap.Stringer("code", o.Code), zap.String("error", errorText(o.Err)), zap.Duration("took_seconds", o.Duration)}
 		// A key contains data of users, so it is logged only at level debug.
-		if keyed, ok := errors.AsType[storeKeyError](o.Err); ok && log.Core().Enabled(zap.DebugLevel) {
-			fields = append(fields, zap.String("key", keyed.StoreKey()))
+		if log.Core().Enabled(zap.DebugLevel) {
+			if keyed, ok := errors.AsType[storeKeyError](o.Err); ok {
+				fields = append(fields, zap.String("key", keyed.StoreKey()))
+			}
 		}
 		message := "request not decided"
 		if o.Code == codes.OK {

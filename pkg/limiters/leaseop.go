@@ -82,12 +82,12 @@ func (op *Op) apply(s *State, now int64) leaseEffect {
 		charged = ended.n
 	case leaseOpens:
 		chargedAt := int64(0)
-		if l.Reserves() {
+		if l.hits != nil {
 			chargedAt = l.hits.reserve(s, now, n)
 		}
 		s.ensureExtraState().leases.open.set(op.Lease, lease{expires: now + l.ttl, n: n, chargedAt: chargedAt})
 	}
-	if charged != 0 && !l.IsConcurrency() {
+	if charged != 0 && l.hits != nil {
 		l.hits.charge(s, now, charged)
 	}
 	return effect

@@ -66,6 +66,7 @@ function sliding_log.settle(s, limit, now, corrections)
   local edge, beyond = newest - limit.window, log.last(s) - $MAX_MOVED_ENTRIES
   if beyond >= s.first then edge = max(edge, (log.entry(s, beyond, now))) end
   for _, c in ipairs(corrections) do
+    -- An entry that is later than a window from now would come from a wrong clock.
     if c.delta ~= 0 and c.charged_at > edge and c.charged_at - limit.window <= now then
       due[#due + 1], first = c, min(first, c.charged_at)
     end

@@ -256,6 +256,16 @@ func (s *filledStore) Take(ctx context.Context, groups []limiters.Group, out []l
 	return err
 }
 
+// unreachableFor returns a store that charges nothing of the keys in failing, which may change.
+func unreachableFor(failing *[]string) limiters.Store {
+	return &limiterstest.FailingStore{Store: memory(), OfKey: func(key string) error {
+		if slices.Contains(*failing, key) {
+			return limiters.Uncharged(errUnreachable)
+		}
+		return nil
+	}}
+}
+
 // A limit of a group fails, the share allows it, and then the store denies another limit. The group
 // is denied, so the share holds no lease of it, and no hits.
 func TestShareIsUndoneIfTheStoreThenDeniesTheGroup(t *testing.T) {
@@ -278,12 +288,7 @@ func TestShareIsUndoneIfTheStoreThenDeniesTheGroup(t *testing.T) {
 				takeGroups(t, local, limiters.Group{c.failing})
 			}
 			store := &filledStore{
-				Store: &limiterstest.FailingStore{Store: memory(), OfKey: func(key string) error {
-					if key == "k" {
-						return limiters.Uncharged(errUnreachable)
-					}
-					return nil
-				}},
+				Store: unreachableFor(&[]string{"k"}),
 				fill: limiters.Op{Key: "rest", Limit: window, Hits: 9},
 			}
 			f := withOnStoreError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.OnStoreErrorLocal)
@@ -305,12 +310,7 @@ func TestShareIsUndoneIfTheGroupStaysUndecided(t *testing.T) {
 	window := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 10, Window: time.Hour})
 	failing := []string{"first"}
 	store := &filledStore{
-		Store: &limiterstest.FailingStore{Store: memory(), OfKey: func(key string) error {
-			if slices.Contains(failing, key) {
-				return limiters.Uncharged(errUnreachable)
-			}
-			return nil
-		}},
+		Store: unreachableFor(&failing),
 		fill:       limiters.Op{Key: "other", Limit: window, Hits: 1},
 		afterFirst: func() { failing = append(failing, "second") },
 	}
@@ -335,12 +335,7 @@ func TestShareThatWasNotChargedIsNotRefunded(t *testing.T) {
 	hits := func(key string, n int64) limiters.Op { return limiters.Op{Key: key, Limit: window, Hits: n} }
 	var failing []string
 	store := &filledStore{
-		Store: &limiterstest.FailingStore{Store: memory(), OfKey: func(key string) error {
-			if slices.Contains(failing, key) {
-				return limiters.Uncharged(errUnreachable)
-			}
-			return nil
-		}},
+		Store: unreachableFor(&failing),
 		fill: hits("rest", 9),
 	}
 	store.afterFirst = func() { failing = append(failing, "later") }

@@ -23,13 +23,14 @@ func (o Options) dialer() func(ctx context.Context, network, addr string) (net.C
 			return nil, err
 		}
 		c = socket.Wrap(c)
-		switch {
-		case o.CurrentTLS != nil:
-			return encrypt(ctx, c, addr, o.CurrentTLS())
-		case o.TLS != nil:
-			return encrypt(ctx, c, addr, o.TLS)
+		config := o.TLS
+		if o.CurrentTLS != nil {
+			config = o.CurrentTLS()
 		}
-		return c, nil
+		if config == nil {
+			return c, nil
+		}
+		return encrypt(ctx, c, addr, config)
 	}
 }
 
