@@ -289,7 +289,7 @@ func TestShareIsUndoneIfTheStoreThenDeniesTheGroup(t *testing.T) {
 			}
 			store := &filledStore{
 				Store: unreachableFor(&[]string{"k"}),
-				fill: limiters.Op{Key: "rest", Limit: window, Hits: 9},
+				fill:  limiters.Op{Key: "rest", Limit: window, Hits: 9},
 			}
 			f := withOnStoreError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.OnStoreErrorLocal)
 			v := takeGroups(t, f, limiters.Group{c.failing, {Key: "rest", Limit: window, Hits: 1}})
@@ -310,7 +310,7 @@ func TestShareIsUndoneIfTheGroupStaysUndecided(t *testing.T) {
 	window := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 10, Window: time.Hour})
 	failing := []string{"first"}
 	store := &filledStore{
-		Store: unreachableFor(&failing),
+		Store:      unreachableFor(&failing),
 		fill:       limiters.Op{Key: "other", Limit: window, Hits: 1},
 		afterFirst: func() { failing = append(failing, "second") },
 	}
@@ -336,7 +336,7 @@ func TestShareThatWasNotChargedIsNotRefunded(t *testing.T) {
 	var failing []string
 	store := &filledStore{
 		Store: unreachableFor(&failing),
-		fill: hits("rest", 9),
+		fill:  hits("rest", 9),
 	}
 	store.afterFirst = func() { failing = append(failing, "later") }
 	local := memory()
