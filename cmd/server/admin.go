@@ -77,6 +77,7 @@ func (p *process) adminOptions() admin.Options {
 		Audit:         changeLog(p.audit),
 		Unauthorized:  attemptLog(p.log),
 		Answered:      p.metrics.RegisterAdmin(),
+		StoreFailed:   adminFailureLog(p.log),
 		Panicked:      p.panicked,
 	}
 	if p.shadow != nil {
@@ -94,6 +95,13 @@ func changeLog(log *zap.Logger) func(admin.Change) {
 	return func(c admin.Change) {
 		log.Info("admin change", zap.String("who", c.Caller), zap.String("action", c.Action), zap.String("domain", c.Domain),
 			zap.String("key_hash", c.KeyHash), zap.String("outcome", c.Outcome), zap.String("detail", c.Detail))
+	}
+}
+
+func adminFailureLog(log *zap.Logger) func(route string, reason error) {
+	log = telemetry.OncePerSecond(log)
+	return func(route string, reason error) {
+		log.Error("store failed: admin call not answered", zap.String("route", route), zap.Error(reason))
 	}
 }
 

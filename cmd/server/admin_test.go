@@ -310,6 +310,10 @@ func TestAdminAPIReportsStoreFailure(t *testing.T) {
 	if line, _ := s.log.await(t, 0, "admin change"); !strings.Contains(line, `"outcome":"failed"`) {
 		t.Error(line)
 	}
+	if line, _ := s.log.await(t, 0, "store failed: admin call not answered"); !strings.Contains(line, `"route":"/v1/keys/reset"`) ||
+		!strings.Contains(line, `"error":`) {
+		t.Errorf("logged %s, want the route and the reason", line)
+	}
 	s.stop()
 }
 

@@ -60,6 +60,8 @@ type Options struct {
 	Unauthorized func(UnauthorizedCall)
 	// Answered is called for every finished call, with the path of its route or "other".
 	Answered func(route string, code int)
+	// StoreFailed is called with the route and the reason if the store failed. The call gets 503.
+	StoreFailed func(route string, reason error)
 	// Panicked is called with the route and the value of a panic, which is a bug. The call gets
 	// 500.
 	Panicked func(route string, value any)
@@ -168,7 +170,7 @@ func (a *API) register() {
 	const invalid, unknown = http.StatusUnprocessableEntity, http.StatusNotFound
 	addRoute(a, http.MethodGet, "/v1/status", "status", "The state of the process and of its store", a.status)
 	addRoute(a, http.MethodGet, "/v1/rules", "rules", "The rules in force with their rates", a.rules, invalid, unknown)
-	addRoute(a, http.MethodPost, "/v1/keys/peek", "peek", "The state of every limit of a descriptor; charges nothing", a.inspectKey, badBody,
+	addRoute(a, http.MethodPost, peekPath, "peek", "The state of every limit of a descriptor; charges nothing", a.inspectKey, badBody,
 		tooLarge, invalid, unknown)
 	addRoute(a, http.MethodPost, explainPath, "explain", "Which limits a request is under, and why; charges nothing", a.explain, badBody,
 		tooLarge, invalid)

@@ -66,6 +66,7 @@ type fixture struct {
 	attempts []UnauthorizedCall
 	codes    map[string]int
 	panics   []any
+	failures []string // of the store: the route and the reason
 }
 
 func newFixture(t *testing.T, change func(*Options)) *fixture {
@@ -98,6 +99,11 @@ func newFixture(t *testing.T, change func(*Options)) *fixture {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.codes[route+" "+http.StatusText(code)]++
+		},
+		StoreFailed: func(route string, reason error) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.failures = append(f.failures, route+": "+reason.Error())
 		},
 		Panicked: func(_ string, value any) {
 			f.mu.Lock()
@@ -368,11 +374,26 @@ func TestPeekShowsNoKeyUnderASecret(t *testing.T) {
 	}
 }
 
-func TestPeekReportsAStoreThatFails(t *testing.T) {
-	f := newFixture(t, func(o *Options) { o.Store = &limiterstest.FailingStore{Err: context.DeadlineExceeded} })
-	if code, text := f.call("POST", "/v1/keys/peek", `{"domain":"shop","descriptor":[["user_id","42"]]}`, nil); code != 503 ||
-		!strings.Contains(text, "the store failed") {
-		t.Error(code, text)
+// The caller learns that the store failed, and Weir's log contains the reason.
+func TestStoreFailuresAreReportedWithTheReason(t *testing.T) {
+	f := newFixture(t, func(o *Options) {
+		reason := errors.New("no permissions")
+		o.Store, o.Resets = &limiterstest.FailingStore{Err: reason}, direct{o.Store.(limiters.Store), reason}
+	})
+	for _, c := range []struct{ path, body string }{
+		{peekPath, `{"domain":"shop","descriptor":[["user_id","42"]]}`},
+		{explainPath, `{"domain":"shop","descriptors":[[["user_id","42"]]],"live":true}`},
+		{resetPath, `{"domain":"shop","descriptor":[["user_id","42"]]}`},
+		{resetByEntryPath, `{"domain":"shop","entry":["user_id","42"]}`},
+	} {
+		f.failures = nil
+		code, text := f.call("POST", c.path, c.body, nil)
+		if code != 503 || !strings.Contains(text, "the store failed: the log of Weir") || strings.Contains(text, "no permissions") {
+			t.Errorf("%s: got status %d with %s, want 503 without the reason", c.path, code, text)
+		}
+		if want := c.path + ": no permissions"; len(f.failures) != 1 || f.failures[0] != want {
+			t.Errorf("%s: reported %q, want %q", c.path, f.failures, want)
+		}
 	}
 }
 

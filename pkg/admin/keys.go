@@ -68,6 +68,8 @@ func (a *API) findTargets(in *api.KeyRequest) (rules *descriptors.Rules, targets
 	return rules, targetsOf(rules, domain, entries), nil
 }
 
+const peekPath = "/v1/keys/peek"
+
 func (a *API) inspectKey(ctx context.Context, in *body[api.KeyRequest]) (*body[api.KeyState], error) {
 	rules, targets, err := a.findTargets(&in.Body)
 	if err != nil {
@@ -95,9 +97,15 @@ func (a *API) inspectKey(ctx context.Context, in *body[api.KeyRequest]) (*body[a
 }
 
 var (
-	errStore   = huma.Error503ServiceUnavailable("the store failed: GET /v1/status shows its state, the log of Weir the reason")
+	errStore   = huma.Error503ServiceUnavailable("the store failed: the log of Weir contains the reason")
 	errNoRules = huma.Error503ServiceUnavailable("no rules are loaded yet")
 )
+
+// storeFailed reports why the store failed, and returns the error for the caller.
+func (a *API) storeFailed(route string, reason error) error {
+	a.options.StoreFailed(route, reason)
+	return errStore
+}
 
 // states returns the limits of a target with their states. It charges nothing.
 func (a *API) states(ctx context.Context, t target) ([]api.LimitState, error) {
@@ -108,7 +116,7 @@ func (a *API) states(ctx context.Context, t target) ([]api.LimitState, error) {
 	defer cancel()
 	verdicts, err := inspect(ctx, a.options.Store, t.key, t.rule.Limits)
 	if err != nil {
-		return nil, errStore
+		return nil, a.storeFailed(peekPath, err)
 	}
 	states := make([]api.LimitState, len(verdicts))
 	for i, v := range verdicts {

@@ -52,10 +52,10 @@ func (a *API) refuse(ctx context.Context, change Change, err error) error {
 }
 
 // failChange audits a change that the store failed to make, and returns the error for the caller.
-func (a *API) failChange(ctx context.Context, change Change) error {
+func (a *API) failChange(ctx context.Context, change Change, reason error) error {
 	change.Outcome, change.Detail = Failed, "the store failed"
 	a.audit(ctx, change)
-	return errStore
+	return a.storeFailed(change.Action, reason)
 }
 
 func (a *API) reset(ctx context.Context, in *body[api.KeyRequest]) (*body[api.KeyReset], error) {
@@ -77,7 +77,7 @@ func (a *API) reset(ctx context.Context, in *body[api.KeyRequest]) (*body[api.Ke
 	defer cancel()
 	found, notified, err := a.options.Resets.Reset(ctx, states)
 	if err != nil {
-		return nil, a.failChange(ctx, change)
+		return nil, a.failChange(ctx, change, err)
 	}
 	n := 0
 	for i := range limits {
@@ -131,7 +131,7 @@ func (a *API) resetByEntry(ctx context.Context, in *body[api.ResetByEntryRequest
 	case errors.Is(err, limiters.ErrCursor):
 		return nil, a.refuse(ctx, change, huma.Error422UnprocessableEntity("cursor: not one that this route returned: leave it out to begin a pass"))
 	case err != nil:
-		return nil, a.failChange(ctx, change)
+		return nil, a.failChange(ctx, change, err)
 	}
 	change.Outcome = Done
 	change.Detail = fmt.Sprintf("entry %s: scanned %d, reset %d, complete: %t, other replicas notified: %t",
