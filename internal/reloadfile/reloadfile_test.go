@@ -6,7 +6,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weir-rls/weir/internal/must"
@@ -20,6 +22,8 @@ type files struct {
 	err      error // the error of each read; nil: none
 	reads    int
 	failures []string
+
+	beforeRead func()
 }
 
 func newFiles(t *testing.T) *files {
@@ -41,6 +45,9 @@ func (f *files) write(name, text string) {
 
 func (f *files) readAll() (string, error) {
 	f.reads++
+	if f.beforeRead != nil {
+		f.beforeRead()
+	}
 	a, errA := os.ReadFile(f.path("a"))
 	b, errB := os.ReadFile(f.path("b"))
 	return string(a) + string(b), errors.Join(f.err, errA, errB)
@@ -116,4 +123,57 @@ func TestNewReturnsTheError(t *testing.T) {
 	if _, err := New("it", []string{missing}, func() (int, error) { return 0, nil }, nil); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v, want %v", err, os.ErrNotExist)
 	}
+}
+
+// While the disk hangs, one call waits for a second and the next ones do not wait.
+func TestHungDiskKeepsTheValueAndDelaysOneCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFiles(t)
+		resumed := make(chan struct{})
+		f.beforeRead = func() { <-resumed }
+		f.write("b", "23")
+		start := time.Now()
+		for range 3 {
+			if got, waited := f.Current(), time.Since(start); got != "12" || waited != maxWait {
+				t.Errorf("%q after %v, want the last value, 12, after %v", got, waited, maxWait)
+			}
+		}
+		synctest.Wait()
+		if f.reads != 2 {
+			t.Errorf("%d reads, want 2: calls while the disk hangs begin none", f.reads)
+		}
+		close(resumed)
+		synctest.Wait()
+		f.expect("123", 2, 0)
+	})
+}
+
+// A call that waits for the check of another one sees a change that this check has missed.
+func TestConcurrentCallSeesAnEarlierChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFiles(t)
+		var once sync.Once
+		resumed := make(chan struct{})
+		f.beforeRead = func() { once.Do(func() { <-resumed }) }
+		f.write("b", "23")
+		go f.Current()
+		synctest.Wait() // the check has looked at the files, and reads them
+		f.write("a", "10")
+		got := make(chan string)
+		go func() { got <- f.Current() }()
+		synctest.Wait()
+		close(resumed)
+		if value := <-got; value != "1023" {
+			t.Errorf("%q, want 1023", value)
+		}
+	})
+}
+
+func TestPanicOfAReadKeepsTheValue(t *testing.T) {
+	f := newFiles(t)
+	f.write("b", "23")
+	f.beforeRead = func() { panic("a bug") }
+	f.expect("12", 2, 1)
+	f.beforeRead = nil
+	f.expect("123", 3, 1)
 }
