@@ -38,8 +38,7 @@ func (r *Report) headline() string {
 	case r.Rules == (Changes{}):
 		return "no change"
 	}
-	return fmt.Sprintf("no change: %d rules added, %d removed, %d modified, and every verdict stays the same", r.Rules.Added,
-		r.Rules.Removed, r.Rules.Modified)
+	return fmt.Sprintf("no verdict changes; rules: %d added, %d removed, %d modified", r.Rules.Added, r.Rules.Removed, r.Rules.Modified)
 }
 
 func count(n int64, word string) string {

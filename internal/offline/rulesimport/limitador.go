@@ -143,9 +143,11 @@ func (p *limitador) readVariable(l *limitadorLimit, v yamltree.Tree) {
 // addValue adds the key of a match of reference, with its value, to l.
 func (p *limitador) addValue(l *limitadorLimit, n yamltree.Tree, match []string, value string) {
 	of, key := match[1], match[2]+match[3]+match[4]+match[5]
-	l.index = cmp.Or(l.index, of)
+	if len(l.values) == 0 {
+		l.index = of
+	}
 	if of != l.index {
-		p.problem(n.Line(), "the limit reads descriptors[%s] and descriptors[%s], and a rule has one descriptor", l.index, of)
+		p.problem(n.Line(), "the limit reads %s and %s, and a rule has one descriptor", source(l.index), source(of))
 	}
 	if known := l.values[key]; known != "" && value != "" && known != value {
 		p.problem(n.Line(), "no request has %s with the values %q and %q", key, known, value)
@@ -154,6 +156,14 @@ func (p *limitador) addValue(l *limitadorLimit, n yamltree.Tree, match []string,
 	if !slices.Contains(p.order, key) {
 		p.order = append(p.order, key)
 	}
+}
+
+// source names the descriptor with an index, "" for a key without descriptors[N].
+func source(index string) string {
+	if index == "" {
+		return "a key without descriptors[N]"
+	}
+	return "descriptors[" + index + "]"
 }
 
 // quotedOrAnd matches a text in quotes, whose end may be missing, or &&.

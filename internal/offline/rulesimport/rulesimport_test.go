@@ -440,6 +440,8 @@ func TestImportErrorsNameMissingValues(t *testing.T) {
 		{Limitador, limit + "conditions: [\"limit.name == 'b'\"]}", "rules match only values"},
 		{Limitador, limit + "conditions: [\"descriptors[0].a == 'b' && descriptors[0].a == 'c'\"]}", `no request has a with the values "b" and "c"`},
 		{Limitador, limit + "conditions: [\"descriptors[0].a == 'b && c' && descriptors[1].d == 'e'\"]}", "reads descriptors[0] and descriptors[1]"},
+		{Limitador, limit + "conditions: [\"descriptors[0].a == 'b' && m == 'c'\"]}", "reads descriptors[0] and a key without descriptors[N]"},
+		{Limitador, limit + "conditions: [\"m == 'c' && descriptors[0].a == 'b'\"]}", "reads a key without descriptors[N] and descriptors[0]"},
 		{Limitador, limit + "variables: [\"timestamp(descriptors[0].t).getHours()\"]}", "is not a value of a descriptor"},
 		{Limitador, limit + "burst: 3}", "burst is not known here"},
 		{Limitador, "- {namespace: a, max_value: -1, seconds: 1}", "max_value is not a whole number from 0"},
