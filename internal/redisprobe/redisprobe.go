@@ -30,9 +30,13 @@ func (p *Prober) Await(ctx context.Context) error {
 		result, err := p.probe(ctx)
 		switch {
 		case err == nil:
-			if result.MayEvict() {
+			switch {
+			case result.MayEvict():
 				p.Log.Warn("redis may evict counters", zap.String("maxmemory_policy", result.EvictionPolicy),
 					zap.String("remedy", "set its maxmemory-policy to noeviction"))
+			case result.EvictionPolicy == "":
+				p.Log.Warn("redis hides whether it may evict counters",
+					zap.String("remedy", "let Weir's user call INFO (+info), or set maxmemory-policy to noeviction"))
 			}
 			p.Log.Info("redis answers", zap.Duration("took_seconds", result.RoundTrip))
 			return nil

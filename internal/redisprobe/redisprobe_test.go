@@ -3,6 +3,7 @@ package redisprobe
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,6 +40,36 @@ func TestAwaitReturnsOnceRedisAnswersInTime(t *testing.T) {
 	must.Succeed(t, <-awaited)
 	if logged.FilterMessage("redis answers").Len() != 1 {
 		t.Errorf("logged %v, want one line that Redis answers", logged.All())
+	}
+}
+
+func TestEvictionIsWarnedOfUnlessRuledOut(t *testing.T) {
+	const mayEvict, hidden = "redis may evict counters", "redis hides whether it may evict counters"
+	for _, c := range []struct {
+		name, policy string
+		acl          []string // of Weir's user
+		want         string   // the warning
+	}{
+		{"noeviction", "noeviction", nil, ""},
+		{"an evicting Redis", "allkeys-lru", nil, mayEvict},
+		{"an evicting Redis that forbids INFO", "allkeys-lru", []string{"-info"}, hidden},
+		{"noeviction that INFO cannot show", "noeviction", []string{"-info"}, hidden},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			server := redistest.Start(t, "--maxmemory-policy", c.policy)
+			server.SetUser(t, "weir", append([]string{"on", ">secret", "~*", "+@all"}, c.acl...)...)
+			p, logged := proberOf(t, "redis://weir:secret@"+server.Addr, time.Minute)
+			must.Succeed(t, p.Await(t.Context()))
+			var warnings []string
+			for _, line := range logged.All() {
+				if line.Level == zap.WarnLevel {
+					warnings = append(warnings, line.Message)
+				}
+			}
+			if got := strings.Join(warnings, ", "); got != c.want {
+				t.Errorf("logged the warnings %q, want %q", got, c.want)
+			}
+		})
 	}
 }
 

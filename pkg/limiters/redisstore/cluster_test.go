@@ -185,7 +185,7 @@ func aUserOfTheACL(t *testing.T, c *redistest.Cluster) {
 		t.Errorf("Probe: %+v, error %v, want a round trip above 0", r, err)
 	}
 	for _, server := range c.Servers {
-		refusedOnlyINFO(t, server)
+		refusedNothing(t, server)
 	}
 }
 

@@ -30,6 +30,16 @@ func TestRunbookNamesTheReasonsOfFailures(t *testing.T) {
 	}
 }
 
+// The runbook also has the words of Redis, which the tests of a full Redis and of ACLs expect.
+func TestRunbookNamesTheReasonsOfRedis(t *testing.T) {
+	runbooks := string(must.Read(t, "../../../docs/runbooks.md"))
+	for _, reason := range append([]string{oomText}, forbiddenTexts...) {
+		if !strings.Contains(runbooks, "`"+reason+"`") {
+			t.Errorf("docs/runbooks.md has no row for %q", reason)
+		}
+	}
+}
+
 // A wrongPasswordError is a reply of Redis.
 type wrongPasswordError struct{}
 

@@ -15,8 +15,8 @@ type ProbeResult struct {
 	// RoundTrip is the shortest duration of a few calls without operations, in a cluster to the
 	// nearest master. If it exceeds the timeout, every Take would fail.
 	RoundTrip time.Duration
-	// EvictionPolicy is the maxmemory-policy, or "" if an ACL hides it. In a cluster, a policy that
-	// may evict counters takes precedence.
+	// EvictionPolicy is the maxmemory-policy, or "" if an ACL forbids INFO. In a cluster, a policy
+	// that may evict counters takes precedence.
 	EvictionPolicy string
 }
 
@@ -81,8 +81,7 @@ func probe(ctx context.Context, client redis.UniversalClient) (r ProbeResult, er
 	if err != nil {
 		return r, err
 	}
-	// An ACL may forbid INFO, which Weir does not need otherwise.
-	info, _ := client.Info(ctx, "memory").Result()
+	info, _ := client.Info(ctx, "memory").Result() // decisions do not need it
 	_, rest, _ := strings.Cut(info, "maxmemory_policy:")
 	r.EvictionPolicy, _, _ = strings.Cut(rest, "\r\n")
 	return r, nil

@@ -226,6 +226,9 @@ func TestGroupIsNotChargedIfItsRefundFails(t *testing.T) {
 	}
 }
 
+// oomText is a part of the error with which a full Redis rejects a write.
+const oomText = "OOM"
+
 func TestFullRedisFailsCharges(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
@@ -234,7 +237,7 @@ func TestFullRedisFailsCharges(t *testing.T) {
 	}
 	setFull(t, c, true)
 	out, err := take(s, limiters.Op{Key: "k", Limit: hourly, Hits: 0}, limiters.Op{Key: "other", Limit: hourly, Hits: 1})
-	if err != nil || out[0].Err != nil || out[0].Used != 1 || out[1].Err == nil || !strings.Contains(out[1].Err.Error(), "OOM") {
+	if err != nil || out[0].Err != nil || out[0].Used != 1 || out[1].Err == nil || !strings.Contains(out[1].Err.Error(), oomText) {
 		t.Errorf("%+v, %v, want a peek that is answered and a charge that fails with OOM", out, err)
 	}
 	setFull(t, c, false)
@@ -290,7 +293,7 @@ func TestEachOfManyFailuresHasItsReason(t *testing.T) {
 	setFull(t, c, false)
 	must.Succeed(t, err)
 	for i, v := range out {
-		if v.Err == nil || !strings.Contains(v.Err.Error(), "OOM") {
+		if v.Err == nil || !strings.Contains(v.Err.Error(), oomText) {
 			t.Fatalf("operation %d: %+v, want an error with OOM", i, v)
 		}
 	}
@@ -360,7 +363,7 @@ func TestFullRedisDeniesNoHitThatFits(t *testing.T) {
 				out, err := take(s, one, two)
 				setFull(t, c, false)
 				for j, v := range out {
-					if err != nil || v.Err == nil || !strings.Contains(v.Err.Error(), "OOM") {
+					if err != nil || v.Err == nil || !strings.Contains(v.Err.Error(), oomText) {
 						t.Errorf("%s %+v, operation %d of %v: %+v, %v, want an error", name, penalty, j, hits, v, err)
 					}
 				}
