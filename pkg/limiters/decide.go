@@ -1,5 +1,10 @@
 package limiters
 
+import (
+	"slices"
+	"sync"
+)
+
 // Check returns the verdict on n hits at now, in µs since 1970, without charging them. Under a
 // limit that reserves, the hits would open a reservation.
 func (l *Limit) Check(s *State, now, n int64) Verdict {
@@ -109,7 +114,18 @@ type groupDecision struct {
 	out       []Verdict
 	offset    int // the index of the first operation among those passed to Decide
 	growState GrowFunc
+	totals    []keyTotals // of a charge, by the index of the first operation on each key
 }
+
+// keyTotals are the hits that a group would charge to a key, and the leases that it would open
+// there.
+type keyTotals struct {
+	hits   int64
+	leases int
+}
+
+// totalsPool holds *[]keyTotals, because a decision in memory allocates nothing.
+var totalsPool = sync.Pool{New: func() any { return new([]keyTotals) }}
 
 // decide checks all operations of the group before it charges any.
 func (d *groupDecision) decide() {
@@ -118,9 +134,25 @@ func (d *groupDecision) decide() {
 		d.inspect()
 	case len(d.group) == 1 && d.group[0].Kind == OpEnd:
 		d.end()
-	case d.check():
-		d.charge()
 	default:
+		totals := totalsPool.Get().(*[]keyTotals)
+		defer totalsPool.Put(totals)
+		*totals = slices.Grow((*totals)[:0], len(d.group))[:len(d.group)]
+		d.totals = *totals
+		d.decideCharge()
+	}
+}
+
+// decideCharge decides a group of charges, refunds and peeks.
+func (d *groupDecision) decideCharge() {
+	for i := range d.group {
+		d.out[i] = Verdict{}
+		d.group[i].expireLeases(d.states[i], d.now)
+	}
+	d.addTotals()
+	if d.check() {
+		d.charge()
+	} else {
 		d.deny()
 	}
 }
@@ -153,10 +185,6 @@ func (d *groupDecision) grow(i int) error { return d.growState(d.offset + i) }
 // check sets Allowed and TooManyLeases of each verdict, or its error if the charge has no memory.
 // It reports whether the group can be charged.
 func (d *groupDecision) check() bool {
-	for i := range d.group {
-		d.out[i] = Verdict{}
-		d.group[i].expireLeases(d.states[i], d.now)
-	}
 	allowed := true
 	for i := range d.group {
 		d.out[i].Allowed, d.out[i].TooManyLeases = d.checkOp(i)
@@ -193,33 +221,32 @@ func (d *groupDecision) checkOp(i int) (ok, tooMany bool) {
 	if effect == leaseAlreadyOpen {
 		return true, false
 	}
-	sum, opens := d.totalsOnKey(i)
-	ok, _ = op.Limit.fits(s, d.now, sum)
-	tooMany = ok && effect == leaseOpens && s.extraOrEmpty().leases.open.len()+opens > MaxLeases
+	total := d.totals[d.firstOnKey(i)]
+	ok, _ = op.Limit.fits(s, d.now, total.hits)
+	tooMany = ok && effect == leaseOpens && s.extraOrEmpty().leases.open.len()+total.leases > MaxLeases
 	return ok && !tooMany, tooMany
 }
 
-// totalsOnKey returns how many hits the group would charge to the key of operation i, and how many
-// leases it would open there.
-func (d *groupDecision) totalsOnKey(i int) (sum int64, opens int) {
-	s := d.states[i]
-	for j := range d.group {
-		if d.states[j] != s {
-			continue
-		}
-		effect := d.group[j].leaseEffect(s, d.now)
+// addTotals computes the totals.
+func (d *groupDecision) addTotals() {
+	clear(d.totals)
+	for i := range d.group {
+		total := &d.totals[d.firstOnKey(i)]
+		effect := d.group[i].leaseEffect(d.states[i], d.now)
 		if effect == leaseOpens {
-			if d.sharesEarlierID(j) {
+			if d.sharesEarlierID(i) {
 				continue // the earlier operation opens the lease, and this one charges nothing
 			}
-			opens++
+			total.leases++
 		}
-		if effect != leaseAlreadyOpen && d.group[j].Hits > 0 {
-			sum = min(sum+ClampHits(d.group[j].Hits), MaxHits)
+		if effect != leaseAlreadyOpen && d.group[i].Hits > 0 {
+			total.hits = min(total.hits+ClampHits(d.group[i].Hits), MaxHits)
 		}
 	}
-	return sum, opens
 }
+
+// firstOnKey returns the index of the first operation on the key of operation i.
+func (d *groupDecision) firstOnKey(i int) int { return slices.Index(d.states, d.states[i]) }
 
 // sharesEarlierID reports whether an earlier operation of the group may open the lease that
 // operation i opens.
@@ -276,8 +303,7 @@ func (d *groupDecision) denial(i int) Verdict {
 	if d.out[i].TooManyLeases {
 		return l.tooManyLeases(s, d.now)
 	}
-	sum, _ := d.totalsOnKey(i)
-	_, retryAfter := l.fits(s, d.now, sum)
+	_, retryAfter := l.fits(s, d.now, d.totals[d.firstOnKey(i)].hits)
 	return l.verdict(s, d.now, false, retryAfter)
 }
 
