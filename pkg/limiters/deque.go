@@ -1,6 +1,9 @@
 package limiters
 
-import "unsafe"
+import (
+	"slices"
+	"unsafe"
+)
 
 // A deque is a queue of log entries in chunks. It never moves more than one chunk at once, so that
 // no call copies a million entries.
@@ -8,7 +11,7 @@ import "unsafe"
 // The struct caches all that an operation reads if no entry expires, because reading the chunks of
 // one of many logs is a cache miss.
 type deque struct {
-	chunks  [][]entry // chunks of chunkLen entries; a single chunk may be smaller and still growing; the last may be empty
+	chunks  [][]entry // chunks of chunkLen entries; a single chunk may be smaller and still growing
 	head, n int32     // head is the index of the first entry in chunks[0], n the number of entries
 	oldest  int64     // time of the first entry
 	newest  entry     // the last entry
@@ -79,8 +82,7 @@ func (d *deque) grow() {
 	}
 }
 
-// removeFront removes the n oldest entries. It keeps one removed chunk at the end, unless the last
-// is empty already, so that a log in steady use does not allocate.
+// removeFront removes the n oldest entries.
 func (d *deque) removeFront(n int) {
 	if n == 0 {
 		return
@@ -94,18 +96,8 @@ func (d *deque) removeFront(n int) {
 		return
 	}
 	d.oldest = d.get(0).time
-	removed := int(d.head) / chunkLen
-	if removed == 0 {
-		return
-	}
-	lastIsEmpty, spare := d.end() <= chunkLen*(len(d.chunks)-1), d.chunks[0]
-	remaining := copy(d.chunks, d.chunks[removed:])
-	clear(d.chunks[remaining:])
-	d.chunks = d.chunks[:remaining]
-	if !lastIsEmpty {
-		d.chunks = append(d.chunks, spare)
-	}
-	d.head -= int32(removed * chunkLen)
+	d.chunks = slices.Delete(d.chunks, 0, int(d.head)/chunkLen)
+	d.head %= chunkLen
 }
 
 func (d *deque) removeBack(n int) {
@@ -119,8 +111,7 @@ func (d *deque) removeBack(n int) {
 	}
 	d.newest = d.get(d.len() - 1)
 	used := (d.end() + chunkLen - 1) / chunkLen // chunks, rounded up
-	clear(d.chunks[used:])
-	d.chunks = d.chunks[:used]
+	d.chunks = slices.Delete(d.chunks, used, len(d.chunks))
 }
 
 func (d *deque) size() int {

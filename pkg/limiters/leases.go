@@ -108,15 +108,8 @@ func (s *leaseSet) set(id LeaseID, l lease) {
 	s.order = slices.Insert(s.order, s.indexOf(e), e)
 }
 
-// indexOf returns the index of e in order, or where it belongs. Most leases are added at the end,
-// and many are removed at the start.
+// indexOf returns the index of e in order, or where it belongs.
 func (s *leaseSet) indexOf(e expiry) int {
-	switch n := len(s.order); {
-	case n == 0 || s.order[0] == e:
-		return 0
-	case s.order[n-1].compare(e) < 0:
-		return n
-	}
 	i, _ := slices.BinarySearchFunc(s.order, e, expiry.compare)
 	return i
 }

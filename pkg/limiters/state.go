@@ -10,16 +10,8 @@ type State struct {
 	Extra *ExtraState // nil if there is none
 }
 
-// HeapBytes returns the memory that s points to, in bytes: its log and its extra state. Most states
-// have neither, so only that check is inlined, and heapBytes computes the sizes.
-func (s *State) HeapBytes() int {
-	if s.Log == nil && s.Extra == nil {
-		return 0
-	}
-	return s.heapBytes()
-}
-
-func (s *State) heapBytes() (n int) {
+// HeapBytes returns the memory that s points to, in bytes: its log and its extra state.
+func (s *State) HeapBytes() (n int) {
 	if s.Log != nil {
 		n = s.Log.size()
 	}

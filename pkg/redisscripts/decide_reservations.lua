@@ -101,7 +101,7 @@ local function decide_frequent(op, i, values, v)
   elseif not value then
     value = call('GET', name)
   elseif op.ends then
-    algorithm.check(value) -- load would cost 2 % of a settle
+    algorithm.load(name, limit, now, value)
   end
   if op.ends then delta = delta - delete_lease(op) end
   if not needs_state and delta ~= 0 then used, reset = algorithm.quick(name, limit, now, value, delta, server) end

@@ -9,7 +9,7 @@
 -- A span is a time to drain: whole + frac/den µs, with the den of the limit. A limit has three: drain, of one hit; full, of its
 -- capacity; overdraft, of twice its capacity, which bounds counted denied hits.
 local M = {
-  name = 'funnel', settles_at_once = true, limit = 0, check = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0,
+  name = 'funnel', settles_at_once = true, limit = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0,
 }
 local floor, ceil = math.floor, math.ceil
 
@@ -72,13 +72,10 @@ function M.limit(text, from)
   return limit, after
 end
 
--- check unpacks a value. An unreadable value is an error.
-function M.check(value) return whole_numbers(value, 28, '>I8I8I4I4I4') end
-
 function M.load(key, limit, now, value, s)
   local at, whole, frac, den, expiry = 0, 0, 0, 1, 0
   if value == nil then value = call('GET', key) end
-  if value then at, whole, frac, den, expiry = M.check(value) end
+  if value then at, whole, frac, den, expiry = whole_numbers(value, 28, '>I8I8I4I4I4') end
   if at - now > limit.window then at, whole, frac = now, 0, 0 end
   if at < now then
     whole = whole - (now - at)

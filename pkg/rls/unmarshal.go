@@ -147,14 +147,6 @@ func (r *reader) err() error {
 }
 
 func (r *reader) varint() uint64 {
-	if r.at < r.end && r.wire[r.at] < 0x80 {
-		r.at++
-		return uint64(r.wire[r.at-1])
-	}
-	return r.longVarint()
-}
-
-func (r *reader) longVarint() uint64 {
 	v, n := protowire.ConsumeVarint(r.wire[r.at:r.end])
 	if n < 0 {
 		r.fail()

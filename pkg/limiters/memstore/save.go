@@ -58,7 +58,8 @@ var crcTable = crc64.MakeTable(crc64.ECMA)
 // BenchmarkSave), and holds no lock while it writes. Keys may be saved as of different moments
 // during Save.
 func (s *Store) Save(w io.Writer) (keys int64, err error) {
-	out := &snapshotWriter{to: w}
+	crc := crc64.New(crcTable)
+	out := io.MultiWriter(w, crc)
 	b := append(make([]byte, 0, 2*bytesPerLock), magic...)
 	b = binary.LittleEndian.AppendUint32(b, version)
 	storeNow := s.clock()
@@ -78,25 +79,11 @@ func (s *Store) Save(w io.Writer) (keys int64, err error) {
 	}
 	b = binary.LittleEndian.AppendUint32(b, 0)
 	b = binary.LittleEndian.AppendUint64(b, uint64(c.keys))
-	if err := out.write(b); err != nil {
+	if _, err := out.Write(b); err != nil {
 		return 0, err
 	}
-	return c.keys, out.write(binary.LittleEndian.AppendUint64(nil, out.crc))
-}
-
-// A snapshotWriter writes a snapshot and computes its checksum.
-type snapshotWriter struct {
-	to  io.Writer
-	crc uint64
-}
-
-func (w *snapshotWriter) write(b []byte) error {
-	if len(b) == 0 {
-		return nil
-	}
-	w.crc = crc64.Update(w.crc, crcTable, b)
-	_, err := w.to.Write(b)
-	return err
+	_, err = w.Write(binary.LittleEndian.AppendUint64(nil, crc.Sum64()))
+	return c.keys, err
 }
 
 // A copier copies the records of one length in a shard, a few at a time, from last to first.
@@ -118,7 +105,7 @@ func (c *copier) begin(words int) {
 
 // copyTo appends the records of a length in sh to b, some at a time, and writes b to out each time.
 // It returns b for reuse, empty.
-func (c *copier) copyTo(out *snapshotWriter, sh *shard, words int, b []byte) ([]byte, error) {
+func (c *copier) copyTo(out io.Writer, sh *shard, words int, b []byte) ([]byte, error) {
 	c.begin(words)
 	for more := true; more; b = b[:0] {
 		if c.nextSize > cap(b)-len(b) {
@@ -127,7 +114,10 @@ func (c *copier) copyTo(out *snapshotWriter, sh *shard, words int, b []byte) ([]
 			clear(b[len(b):cap(b)])
 		}
 		b, more = c.copy(sh, b)
-		if err := out.write(b); err != nil {
+		if len(b) == 0 {
+			continue
+		}
+		if _, err := out.Write(b); err != nil {
 			return b, err
 		}
 	}

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -14,7 +15,8 @@ import (
 // it reads zeros and nil.
 type snapshotReader struct {
 	from *bufio.Reader
-	buf  []byte
+	part io.LimitedReader // of from; a field, because a local variable would be allocated
+	buf  bytes.Buffer
 	crc  uint64
 	err  error // the first error
 }
@@ -22,24 +24,19 @@ type snapshotReader struct {
 // next returns the next n bytes, valid until the next call. It allocates as bytes arrive rather
 // than trusting n.
 func (r *snapshotReader) next(n int) []byte {
-	const step = 1 << 20
-	for read := 0; read < n && r.err == nil; {
-		to := min(n, read+step)
-		if to > len(r.buf) {
-			r.buf = append(r.buf, make([]byte, to-len(r.buf))...)
-		}
-		got, err := io.ReadFull(r.from, r.buf[read:to])
-		read += got
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			err = fmt.Errorf("%w: it ends too early", ErrDamaged)
-		}
-		r.err = err
+	if r.err != nil {
+		return nil
+	}
+	r.buf.Reset()
+	r.part = io.LimitedReader{R: r.from, N: int64(n)}
+	if _, r.err = r.buf.ReadFrom(&r.part); r.err == nil && r.part.N > 0 {
+		r.err = fmt.Errorf("%w: it ends too early", ErrDamaged)
 	}
 	if r.err != nil {
 		return nil
 	}
-	r.crc = crc64.Update(r.crc, crcTable, r.buf[:n])
-	return r.buf[:n]
+	r.crc = crc64.Update(r.crc, crcTable, r.buf.Bytes())
+	return r.buf.Bytes()
 }
 
 // number returns the next n bytes as a number, at most 8.

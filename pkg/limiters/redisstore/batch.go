@@ -23,7 +23,6 @@ type batch struct {
 	runs     []byte             // the encoded runs, see run.go
 	timeArgs [2 * wordSize]byte // now and notAfter
 
-	buffer     keyBuffer
 	indexOfKey map[string]int // the index of each key in keys
 	opsOnKey   []int          // the number of operations on the key with this index
 
@@ -67,7 +66,6 @@ func (b *batch) release() {
 		return
 	}
 	clear(b.indexOfKey)
-	clear(b.buffer.keys)
 	clear(b.keys)
 	clear(b.limits)
 	clear(b.argsBuffer)

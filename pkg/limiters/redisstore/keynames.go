@@ -84,33 +84,14 @@ const (
 // keySuffixes holds the suffix of the keys of each kind. No StateID ends with one.
 var keySuffixes = [...]string{usageKey: "", reservationsKey: "h", penaltyKey: "p"}
 
-// keys returns the keys of all operations, in one allocation.
+// keys returns the keys of all operations.
 func (n keyNamer) keys(groups []limiters.Group) []string {
-	var buffer keyBuffer
-	return n.keysIn(&buffer, groups)
-}
-
-// A keyBuffer is reusable memory for keys.
-type keyBuffer struct {
-	text []byte
-	ends []int
-	keys []string
-}
-
-// keysIn is keys with a buffer. The slice is valid until the buffer is reused; the strings remain
-// valid.
-func (n keyNamer) keysIn(buffer *keyBuffer, groups []limiters.Group) []string {
-	buffer.text, buffer.ends, buffer.keys = buffer.text[:0], buffer.ends[:0], buffer.keys[:0]
+	var keys []string
+	var buffer [256]byte // a longer key allocates twice
 	for _, g := range groups {
 		for i := range g {
-			buffer.text = n.appendKey(buffer.text, g[i].Key, g[i].Limit.StateID())
-			buffer.ends = append(buffer.ends, len(buffer.text))
+			keys = append(keys, string(n.appendKey(buffer[:0], g[i].Key, g[i].Limit.StateID())))
 		}
 	}
-	all, start := string(buffer.text), 0
-	for _, end := range buffer.ends {
-		buffer.keys = append(buffer.keys, all[start:end])
-		start = end
-	}
-	return buffer.keys
+	return keys
 }

@@ -59,11 +59,7 @@ func (n *node) makeCalls(ctx context.Context, calls []*hashSlotCall) {
 	for _, call := range calls {
 		call.encode(now)
 	}
-	if len(calls) == 1 {
-		n.sendAlone(ctx, calls[0]) // saves the goroutine
-	} else {
-		n.send(ctx, calls)
-	}
+	n.send(ctx, calls)
 	for _, call := range calls {
 		call.setVerdicts()
 	}

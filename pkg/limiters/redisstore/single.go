@@ -29,7 +29,7 @@ func (s *singleServer) call(ctx context.Context, notAfter time.Time, groups []li
 	s.store.stats.countCall(len(out))
 	b := newBatch(s.store.now(), notAfter)
 	defer b.release()
-	b.encode(groups, s.store.namer.keysIn(&b.buffer, groups))
+	b.encode(groups, s.store.namer.keys(groups))
 	r, err := s.script.call(ctx, b)
 	if err != nil {
 		s.reconnector.afterError(err, s.script.client)
