@@ -40,16 +40,16 @@ func newLeaseMetrics(registry prometheus.Registerer) leaseMetrics {
 
 // count counts a descriptor under a rule with leases.
 func (l *leaseMetrics) count(d *decide.Decision) {
-	labels := labelSet{domain: d.Domain, rule: d.RuleName()}
+	labels := labelSet{d.Domain, d.RuleName()}
 	switch {
 	case d.Reason == decide.BadLeaseID:
 		l.badIDs.add(labels, 1)
 	case d.Reason == decide.TooManyLeases:
 		l.tooMany.add(labels, 1)
 	case d.EndsLease():
-		labels.result = "ok"
+		labels[2] = "ok"
 		if d.Reason == decide.StoreError || d.Reason == decide.StorePolicy {
-			labels.result = "error"
+			labels[2] = "error"
 		}
 		l.ends.add(labels, 1)
 	}
