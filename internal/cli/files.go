@@ -150,7 +150,7 @@ func withRemedy(err error, verb, correct string) error {
 		return err
 	}
 	text := err.Error()
-	if path := (*fs.PathError)(nil); errors.As(err, &path) {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		// The name of the system call does not help a user.
 		text = strings.Replace(text, path.Error(), fmt.Sprintf("%s %s: %v", verb, path.Path, path.Err), 1)
 	}

@@ -54,7 +54,7 @@ func (f *genFlags) write(streams Streams, o envoygen.Options, text func(*envoyge
 	if err == nil {
 		out, err = text(config)
 	}
-	if problems := (envoygen.Problems)(nil); errors.As(err, &problems) {
+	if problems, ok := errors.AsType[envoygen.Problems](err); ok {
 		for _, p := range problems {
 			printEscaped(streams.Err, "error:", terminal.Printable(p))
 		}

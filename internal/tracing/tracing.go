@@ -95,7 +95,7 @@ func (*sink) Enabled(int) bool { return false }
 
 // Error implements [logr.LogSink]. It omits the value of the variable, which may be a secret.
 func (s *sink) Error(err error, what string, _ ...any) {
-	if urlErr := (*url.Error)(nil); errors.As(err, &urlErr) { // it has the URL in its text
+	if urlErr, ok := errors.AsType[*url.Error](err); ok { // it has the URL in its text
 		err = urlErr.Err
 	}
 	s.invalid(fmt.Errorf("an OTEL_EXPORTER_OTLP_ variable has no effect, correct it: %s: %w", what, err))

@@ -37,8 +37,7 @@ func (c *Converter) Read(name string, in io.Reader) error {
 		defer closer()
 		err = c.read(name, plain)
 	}
-	var fatal *fatalError
-	if errors.As(err, &fatal) {
+	if fatal, ok := errors.AsType[*fatalError](err); ok {
 		return fmt.Errorf("%s: %w", name, fatal.error)
 	}
 	if err != nil {

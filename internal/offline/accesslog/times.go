@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weir-rls/weir/pkg/recording"
 )
 
 // timeFields are the fields from which the time of a request is computed.
@@ -27,11 +29,6 @@ func (f *timeFields) useNginx(has func(string) bool) {
 	}
 }
 
-var (
-	earliest = time.Date(1971, 1, 1, 0, 0, 0, 0, time.UTC)
-	latest   = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
-)
-
 // startOf returns the time at which the request of a record started, in whole microseconds.
 func (f *timeFields) startOf(field func(string) (string, bool)) (time.Time, Reason) {
 	text, ok := fieldValue(field, cmp.Or(f.start, f.end))
@@ -51,7 +48,7 @@ func (f *timeFields) startOf(field func(string) (string, bool)) (time.Time, Reas
 		at = at.Add(-took)
 	}
 	at = at.UTC().Truncate(time.Microsecond)
-	if at.Before(earliest) || !at.Before(latest) {
+	if !recording.InRange(at) {
 		return at, BadTime
 	}
 	return at, ""

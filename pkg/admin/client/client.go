@@ -86,8 +86,8 @@ func (e *Error) Error() string {
 
 // IsNotFound reports whether err is the API's error for an unknown key, domain or rule.
 func IsNotFound(err error) bool {
-	var e *Error
-	return errors.As(err, &e) && e.Status == http.StatusNotFound && !e.foreign
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Status == http.StatusNotFound && !e.foreign
 }
 
 // Status returns the state of the process.

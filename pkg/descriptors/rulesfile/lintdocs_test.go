@@ -126,8 +126,7 @@ func (s *lintSection) find(text string) (all []rulesfile.Diagnostic, err error) 
 		}
 	}
 	_, all, err = rulesfile.ParseWith(o, rulesfile.File{Name: "rules", Data: []byte(rules)})
-	var faults rulesfile.Faults
-	if errors.As(err, &faults) {
+	if faults, ok := errors.AsType[rulesfile.Faults](err); ok {
 		return faults, nil
 	}
 	return all, err
