@@ -23,7 +23,7 @@ type files struct {
 	reads    int
 	failures []string
 
-	beforeRead func()
+	afterRead func()
 }
 
 func newFiles(t *testing.T) *files {
@@ -45,11 +45,11 @@ func (f *files) write(name, text string) {
 
 func (f *files) readAll() (string, error) {
 	f.reads++
-	if f.beforeRead != nil {
-		f.beforeRead()
-	}
 	a, errA := os.ReadFile(f.path("a"))
 	b, errB := os.ReadFile(f.path("b"))
+	if f.afterRead != nil {
+		f.afterRead()
+	}
 	return string(a) + string(b), errors.Join(f.err, errA, errB)
 }
 
@@ -130,7 +130,7 @@ func TestHungDiskKeepsTheValueAndDelaysOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFiles(t)
 		resumed := make(chan struct{})
-		f.beforeRead = func() { <-resumed }
+		f.afterRead = func() { <-resumed }
 		f.write("b", "23")
 		start := time.Now()
 		for range 3 {
@@ -154,10 +154,10 @@ func TestConcurrentCallSeesAnEarlierChange(t *testing.T) {
 		f := newFiles(t)
 		var once sync.Once
 		resumed := make(chan struct{})
-		f.beforeRead = func() { once.Do(func() { <-resumed }) }
+		f.afterRead = func() { once.Do(func() { <-resumed }) }
 		f.write("b", "23")
 		go f.Current()
-		synctest.Wait() // the check has looked at the files, and reads them
+		synctest.Wait() // the check has looked at the files, and has read them
 		f.write("a", "10")
 		got := make(chan string)
 		go func() { got <- f.Current() }()
@@ -172,8 +172,8 @@ func TestConcurrentCallSeesAnEarlierChange(t *testing.T) {
 func TestPanicOfAReadKeepsTheValue(t *testing.T) {
 	f := newFiles(t)
 	f.write("b", "23")
-	f.beforeRead = func() { panic("a bug") }
+	f.afterRead = func() { panic("a bug") }
 	f.expect("12", 2, 1)
-	f.beforeRead = nil
+	f.afterRead = nil
 	f.expect("123", 3, 1)
 }

@@ -511,6 +511,50 @@ func TestFallbackChargesTheRestOfAFailedGroup(t *testing.T) {
 	}
 }
 
+// The store may fail another operation each time that the rest is sent again.
+func TestFallbackChargesTheRestThatIsLeft(t *testing.T) {
+	for _, on := range []limiters.OnStoreError{limiters.OnStoreErrorAllow, limiters.OnStoreErrorLocal} {
+		store := &failingInTurn{memory(), []string{"a", "b", "c"}}
+		f := guard.NewFallback(store, guard.FallbackOptions{Local: memory()})
+		v := takeGroups(t, withOnStoreError(f, on), limiters.Group{op("a"), op("b"), op("c"), op("d")})
+		for i, byStore := range []bool{false, false, false, true} {
+			if !v[i].Allowed || (v[i].By == limiters.ByStore) != byStore {
+				t.Errorf("%s: operation %d: %+v, want it allowed, by the store: %t", on, i, v[i], byStore)
+			}
+		}
+		for key, want := range map[string]int64{"a": 0, "b": 0, "c": 0, "d": 1} {
+			if got := take(t, store, limiters.Op{Key: key, Limit: hourly})[0].Used; got != want {
+				t.Errorf("%s: the store has charged %d under %s, want %d", on, got, key, want)
+			}
+		}
+	}
+}
+
+// A failingInTurn is a store that fails keys, the next one in each Take. It charges nothing of such
+// a Take.
+type failingInTurn struct {
+	limiters.Store
+	keys []string
+}
+
+func (s *failingInTurn) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
+	if len(s.keys) == 0 {
+		return s.Store.Take(ctx, groups, out)
+	}
+	failing, ops := s.keys[0], slices.Concat(groups...)
+	s.keys = s.keys[1:]
+	for i := range ops {
+		ops[i].Hits = 0
+	}
+	err := s.Store.Take(ctx, limiters.Singles(ops...), out)
+	for i := range ops {
+		if ops[i].Key == failing {
+			out[i] = limiters.Verdict{Err: errUnreachable}
+		}
+	}
+	return err
+}
+
 // If an operation of a group is denied or fails, no share of the others is charged.
 func TestShareIsNotChargedForADeniedGroup(t *testing.T) {
 	local := memory()

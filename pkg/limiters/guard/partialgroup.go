@@ -18,8 +18,9 @@ import (
 //	allow                 allowed           sent again without A
 //	local                 by the share      sent again without A, if the share allows A
 //
-// If the store fails B too, the on_store_error of B decides it. If B is not allowed in the end,
-// neither is the group, and what the share has charged for A is undone.
+// If the store fails B too, the on_store_error of B decides it, and the rest of the group without A
+// and B is sent again. If one of the operations is not allowed in the end, neither is the group, and
+// what the share has charged for the others is undone.
 
 // chargeRest sends operations again that the store allowed but did not charge, because another
 // operation of their group failed. Otherwise one failing limit would let a client pass uncharged
@@ -41,6 +42,7 @@ func (f *Fallback) chargeRest(ctx context.Context, t takeResult) {
 		rest := takeResult{retried.Groups, retried.Verdicts}
 		f.noteOutage(err, rest)
 		f.decideFailed(ctx, rest)
+		f.chargeRest(ctx, rest) // ends, because each rest has fewer operations than its group
 	}
 	retried.Scatter(t.out)
 	for _, g := range retriedGroups {
