@@ -612,6 +612,45 @@ func TestRoutesWithOnePrefixAreNoted(t *testing.T) {
 	}
 }
 
+// Envoy takes the route of a shorter prefix for a Kong route without a plugin. Kong runs only the
+// plugin of its service, or the global one.
+func TestKongRouteWithoutPluginHasNoScopeOfAShorterPath(t *testing.T) {
+	const (
+		plugin  = "{name: rate-limiting, config: {minute: 5, policy: redis, limit_by: ip}}"
+		api     = "{name: api, paths: [/api], plugins: [" + plugin + "]}"
+		public  = "{name: public, paths: [/api/public]}"
+		global  = "plugins: [" + plugin + "]\n"
+		limited = "name: shop, plugins: [" + plugin + "]"
+	)
+	for _, c := range []struct {
+		name, text string
+		flags      []string
+		notes      string
+	}{
+		{name: "no other plugin", text: "routes: [{name: deep, paths: [/api/public/deep]}, " + public + ", " + api + "]",
+			flags: []string{"/api:scope=route:api", "/api/public:scope=none"}},
+		{name: "a global plugin", text: "routes: [" + api + ", " + public + ", {name: other, paths: [/other]}]\n" + global,
+			flags: []string{"/api:scope=route:api", "/:scope=global", "/api/public:scope=global"}},
+		{name: "a plugin of the service", text: "services: [{" + limited + ", routes: [" + api + ", " + public + "]}]",
+			flags: []string{"/api:scope=route:api", "/PREFIX-OF-SERVICE-SHOP:scope=service:shop", "/api/public:scope=service:shop"}},
+		{name: "a plugin of the service that the route refers to",
+			text:  "services: [{id: 1-2, " + limited + "}]\nroutes: [" + api + ", {name: public, paths: [/api/public], service: {id: 1-2}}]",
+			flags: []string{"/PREFIX-OF-SERVICE-SHOP:scope=service:shop", "/api:scope=route:api", "/api/public:scope=service:shop"}},
+		{name: "a route below another one without a plugin",
+			text:  "services: [{" + limited + ", routes: [{name: shop, paths: [/shop]}]}]\nroutes: [{name: help, paths: [/shop/help]}]\n" + global,
+			flags: []string{"/PREFIX-OF-SERVICE-SHOP:scope=service:shop", "/:scope=global", "/shop:scope=service:shop", "/shop/help:scope=global"}},
+		{name: "a route with the same path", text: "routes: [" + api + ",\n{name: public, paths: [/api]}]",
+			flags: []string{"/api:scope=route:api"},
+			notes: "file:2: route:public and another --route have the prefix /api: give route:public an Envoy route with the entry (scope, none)\n"},
+	} {
+		imported, err := kongReader("file", []byte(c.text))
+		must.Succeed(t, err)
+		if got := strings.Join(imported.flags, "\n"); got != "--route "+strings.Join(c.flags, "\n--route ") || c.notes != "" && joined(imported.Notes) != c.notes {
+			t.Errorf("%s: got the flags\n%s\nand notes %s\nwant %q and %s", c.name, got, joined(imported.Notes), c.flags, c.notes)
+		}
+	}
+}
+
 // gatewayDots has a key that needs an escape in --hits.
 const gatewayDots = `
 kind: BackendTrafficPolicy
