@@ -296,6 +296,30 @@ descriptors:
       - key: remote_address # zone c, line 1
         rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 5, capacity: 501}
 `},
+		{name: "nginx, zones with names that are keys", read: nginxReader,
+			flags: "--route /login:zone_host=on,zone_lease=on,zone_zone_host=on \\\n#   --route /login/help:zone_host=off\n",
+			text: "limit_req_zone $host zone=host:1m rate=5r/s; limit_conn_zone $remote_addr zone=lease:1m; limit_req_zone $uri zone=zone_host:1m rate=6r/s;\n" +
+				"server { location /login { limit_req zone=host; limit_req zone=zone_host; limit_conn lease 3; } location /login/help { } location / { } }",
+			want: `domain: nginx
+descriptors:
+  - key: zone_host
+    value: "on"
+    descriptors:
+      - key: host # zone host, line 1
+        rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 5, capacity: 1}
+  - key: zone_lease
+    value: "on"
+    descriptors:
+      - key: remote_address
+        descriptors:
+          - key: lease # zone lease, line 1
+            rate_limit: {algorithm: concurrency, concurrent_requests: 3}
+  - key: zone_zone_host
+    value: "on"
+    descriptors:
+      - key: path # zone zone_host, line 1
+        rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 6, capacity: 1}
+`},
 		{name: "nginx, a dry run in all servers", read: nginxReader,
 			text: nginxPair + "http { limit_req zone=a; server { limit_req_dry_run on; } server { limit_req_dry_run on; } }",
 			want: `domain: nginx
