@@ -57,6 +57,7 @@ type kongPlugin struct {
 	line            int
 	scope, consumer string               // "service:NAME", "route:NAME" or ""; the consumer or ""
 	by              descriptors.NodeSpec // what the plugin counts by; no key: the scope
+	header          string               // the source of by, if it is a header
 	limits          []rulesyaml.DraftLimit
 	faultTolerant   bool // Kong allows requests while it cannot count
 }
@@ -216,14 +217,13 @@ func (k *kong) readLimitBy(p *kongPlugin, config yamltree.Tree) {
 			return
 		}
 	case "header":
-		header := strings.ToLower(config.Get("header_name").Text())
-		if header == "" {
+		p.header = strings.ToLower(config.Get("header_name").Text())
+		if p.header == "" {
 			k.problem(p.line, "limit_by header without header_name")
 			return
 		}
-		p.by = entry(header, "")
-		k.flag("--from %s=header:%s", header, header)
-		k.note(p.line, "limit_by header: Kong counts a request without %s by its address, and Envoy sends no descriptor for it", header)
+		p.by = entry(p.header, "")
+		k.note(p.line, "limit_by header: Kong counts a request without %s by its address, and Envoy sends no descriptor for it", p.header)
 	case "path":
 		path := config.Get("path").Text()
 		if !strings.HasPrefix(path, "/") || strings.Contains(path, "*") {
@@ -251,7 +251,6 @@ func (k *kong) addAll() {
 		var path []descriptors.NodeSpec
 		if scoped {
 			path = append(path, entry("scope", cmp.Or(p.scope, "global")))
-			k.scopeFlag(p)
 		}
 		if p.consumer != "" {
 			path = append(path, entry("consumer", p.consumer))
@@ -272,6 +271,12 @@ func (k *kong) addAll() {
 			addLimit(leaf, l)
 		}
 		k.limited[cmp.Or(p.scope, "global")] = true
+		if p.header != "" {
+			k.flag("--from %s=header:%s", p.header, p.header)
+		}
+		if scoped {
+			k.scopeFlag(p)
+		}
 		if p.faultTolerant {
 			k.domain.onStoreError = "allow"
 		}

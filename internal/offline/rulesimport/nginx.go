@@ -52,6 +52,7 @@ type zone struct {
 	path      []descriptors.NodeSpec // the key
 	constant  string                 // the key of the entry that marks the requests under the zone
 	isKnown   bool                   // rules can express the key
+	flags     []string               // arguments of weir gen for the key
 	uses      []use
 }
 
@@ -129,18 +130,17 @@ func (p *nginx) readZone(d *directive) {
 		p.problem(d.line, "the zone %s is defined twice", z.name)
 		return
 	}
-	z.path, z.isKnown = p.keyOf(d.line, z.name, d.words[1])
+	z.path, z.flags, z.isKnown = p.keyOf(d.line, z.name, d.words[1])
 	p.zones[z.name] = z
 	p.order = append(p.order, z)
 }
 
 var nginxVariable = regexp.MustCompile(`\$(?:\{([a-z0-9_]+)\}|([a-z0-9_]+))`)
 
-// keyOf returns the descriptors that count by the key of a zone.
-func (p *nginx) keyOf(line int, zone, key string) (path []descriptors.NodeSpec, ok bool) {
+// keyOf returns the descriptors that count by the key of a zone, and their arguments of weir gen.
+func (p *nginx) keyOf(line int, zone, key string) (path []descriptors.NodeSpec, flags []string, ok bool) {
 	ok = true
 	optional := "" // a variable that may be empty
-	var flags []string
 	for _, m := range nginxVariable.FindAllStringSubmatch(strings.ToLower(key), -1) {
 		name := m[1] + m[2]
 		switch {
@@ -180,12 +180,7 @@ func (p *nginx) keyOf(line int, zone, key string) (path []descriptors.NodeSpec, 
 			"for it: write rules by hand", zone, key, optional)
 		ok = false
 	}
-	if ok {
-		for _, f := range flags {
-			p.flag("%s", f)
-		}
-	}
-	return path, ok
+	return path, flags, ok
 }
 
 // nameConstants names the constants of the zones: as the zone, unless the key of a zone has that
@@ -364,6 +359,9 @@ func (p *nginx) addZones() {
 		}
 		if !z.isKnown {
 			continue
+		}
+		for _, f := range z.flags {
+			p.flag("%s", f)
 		}
 		l, path, constant := z.limit, z.path, []descriptors.NodeSpec{entry(z.constant, "on")}
 		if !p.isEverywhere(z) || len(path) == 0 {

@@ -195,7 +195,7 @@ descriptors:
           - key: app_id
             rate_limit: {unit: second, requests_per_unit: 10, window_start: first_hit, count_denied: false}
 `},
-		{name: "nginx", read: nginxReader, text: nginxSample, flags: "--route /login/:perip=on,apikey=on \\\n#   --route /api/:perip=on\n", notes: "Envoy answers 429", want: `domain: nginx
+		{name: "nginx", read: nginxReader, text: nginxSample, flags: "--route /login/:perip=on,apikey=on \\\n#   --route /api/:perip=on \\\n#   --from x_api_key=header:x-api-key\n", notes: "Envoy answers 429", want: `domain: nginx
 descriptors:
   - key: perip
     value: "on"
@@ -588,12 +588,24 @@ func FuzzImport(f *testing.F) {
 	})
 }
 
-// The flags of a zone that is left out would be an error of weir gen.
-func TestZonesThatAreLeftOutNeedNoFlags(t *testing.T) {
-	imported, err := nginxReader("file", []byte("limit_req_zone a-$http_x zone=z:1m rate=1r/s; limit_req zone=z;"))
-	must.Succeed(t, err)
-	if len(imported.flags) > 0 {
-		t.Errorf("got the flags %q, want none", imported.flags)
+// The flags of a limit that is left out would be an error of weir gen.
+func TestLimitsThatAreLeftOutNeedNoFlags(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		read       reader
+	}{
+		{"a key that is not imported", "limit_req_zone a-$http_x zone=z:1m rate=1r/s; limit_req zone=z;", nginxReader},
+		{"a zone without a use", "limit_req_zone $http_x zone=z:1m rate=1r/s; limit_req_zone $host zone=a:1m rate=1r/s; limit_req zone=a;", nginxReader},
+		{"a use that is not imported", "limit_req_zone $http_x zone=z:1m rate=1r/s; limit_req zone=z brust=3;", nginxReader},
+		{"a name with a star", "routes: [{name: 'r*', paths: [/r], plugins: [{name: rate-limiting, config: {minute: 5, limit_by: header, header_name: x}}]}]", kongReader},
+		{"an inverted header", "kind: BackendTrafficPolicy\nspec: {rateLimit: {global: {rules: [{limit: {requests: 1, unit: Day}, " +
+			"cost: {request: {from: Number, number: 2}}, clientSelectors: [{headers: [{name: a, value: b, invert: true}]}]}]}}}", EnvoyGateway},
+	} {
+		imported, err := c.read("file", []byte(c.text))
+		must.Succeed(t, err)
+		if len(imported.flags) > 0 {
+			t.Errorf("%s: got the flags %q, want none", c.name, imported.flags)
+		}
 	}
 }
 
