@@ -39,7 +39,7 @@ func decodeLine(text []byte) (Line, SkipReason) {
 		return Line{}, BadTime
 	case in.Domain == "":
 		return Line{}, NoDomain
-	case len(in.Descriptors) == 0 || len(in.Descriptors) > decide.MaxDescriptors:
+	case len(in.Descriptors) == 0 || len(in.Descriptors) > decide.MaxDescriptors || in.LeftOut < 0 || in.LeftOut > decide.MaxDescriptors:
 		return Line{}, BadDescriptors
 	case in.Overrides != nil && len(in.Overrides) != len(in.Descriptors):
 		return Line{}, BadOverrides
@@ -178,6 +178,7 @@ func scan(text []byte) (line Line, ok bool) {
 	}
 	if s.skip(`,"left_out":`) {
 		line.LeftOut = int(s.integer())
+		s.check(line.LeftOut >= 0 && line.LeftOut <= decide.MaxDescriptors)
 	}
 	s.expect("}")
 	return line, !s.bad && s.rest == "" && line.Request.Domain != ""

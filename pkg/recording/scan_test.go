@@ -14,6 +14,7 @@ var plainLines = []string{
 	`{"t":1795341600000002,"domain":"ugc","descriptors":[[["a","b"]]],"hits":0}`,
 	`{"t":1795341600000002,"domain":"ugc","descriptors":[[["a","b"]]],"hits":-0}`,
 	`{"t":1795341600000002,"domain":"ugc","descriptors":[[]]}`,
+	`{"t":1795341600000002,"domain":"ugc","descriptors":[[["a","b"]]],"left_out":100}`,
 }
 
 func TestScannerReadsExactlyPlainLines(t *testing.T) {

@@ -56,7 +56,7 @@ func (g *gateway) readPolicy(policy string, limits yamltree.Tree) {
 }
 
 func (g *gateway) readRule(policy string, n int, shared bool, rule yamltree.Tree) {
-	before := g.found
+	before, flags := g.found, len(g.flags)
 	f := g.checked(rule, "clientSelectors", "limit", "cost", "shared", "shadowMode", "name")
 	fields := g.checked(f.Get("limit"), "requests", "unit", "fromMetadata")
 	if from := fields.Get("fromMetadata"); from.Exists() {
@@ -84,6 +84,7 @@ func (g *gateway) readRule(policy string, n int, shared bool, rule yamltree.Tree
 	}
 	g.readCost(envoygen.JoinKeys(keys), f.Get("cost"))
 	if g.found > before {
+		g.flags = g.flags[:flags]
 		return // import a rule completely, or not at all
 	}
 	g.flag("--from rule=constant")

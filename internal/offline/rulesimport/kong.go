@@ -18,7 +18,7 @@ func Kong(name string, data []byte, domain string) (*Imported, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &kong{Imported: &Imported{name: name}, paths: map[string][]string{}, names: map[string]string{}}
+	k := &kong{Imported: &Imported{name: name}, names: map[string]string{}, limited: map[string]bool{}, sent: map[string]string{}}
 	k.domain = k.addDomain(cmp.Or(domain, "kong"))
 	for _, doc := range documents {
 		if !doc.IsMap() {
@@ -38,9 +38,18 @@ type kong struct {
 	*Imported
 	domain  *domain
 	plugins []*kongPlugin
-	paths   map[string][]string // path prefixes, by the scope of their route
-	names   map[string]string   // the names of services, routes and consumers, by their id
-	unnamed int                 // services, routes and consumers without a name
+	paths   []kongPath
+	names   map[string]string // the names of services, routes and consumers, by their id
+	unnamed int               // services, routes and consumers without a name
+	limited map[string]bool   // the scopes that have a rule
+	sent    map[string]string // the scope in the --route for a prefix
+}
+
+// A kongPath is a path prefix of a route.
+type kongPath struct {
+	line           int
+	prefix         string
+	route, service string // their scopes
 }
 
 // A kongPlugin is a rate-limiting plugin.
@@ -48,6 +57,7 @@ type kongPlugin struct {
 	line            int
 	scope, consumer string               // "service:NAME", "route:NAME" or ""; the consumer or ""
 	by              descriptors.NodeSpec // what the plugin counts by; no key: the scope
+	header          string               // the source of by, if it is a header
 	limits          []rulesyaml.DraftLimit
 	faultTolerant   bool // Kong allows requests while it cannot count
 }
@@ -71,9 +81,13 @@ func (k *kong) readEntities(scope, consumer string, n yamltree.Tree) {
 	}
 	for _, route := range n.Get("routes").Items() {
 		name := "route:" + k.nameOf(route)
+		service := scope
+		if of := k.referred(route.Get("service")); of != "" {
+			service = "service:" + of
+		}
 		for _, path := range route.Get("paths").Items() {
 			if text := path.Text(); strings.HasPrefix(text, "/") {
-				k.paths[name] = append(k.paths[name], text)
+				k.paths = append(k.paths, kongPath{route.Line(), text, name, service})
 			}
 		}
 		k.readEntities(name, consumer, route)
@@ -103,6 +117,16 @@ func (k *kong) nameOf(entity yamltree.Tree) string {
 	return name
 }
 
+// referred returns the name of the entity that a reference names by its name or id, "" without a
+// reference.
+func (k *kong) referred(reference yamltree.Tree) string {
+	name := reference.Text()
+	if reference.IsMap() {
+		name = k.nameOf(reference)
+	}
+	return cmp.Or(k.names[name], name)
+}
+
 // kongPeriods are the periods of a plugin's limits, with their windows.
 var kongPeriods = []struct{ name, start string }{
 	{"second", ""}, {"minute", ""}, {"hour", ""}, {"day", ""}, {"month", "calendar"}, {"year", "calendar"},
@@ -123,12 +147,7 @@ func (k *kong) readPlugin(scope, consumer string, n yamltree.Tree) {
 	}
 	p := &kongPlugin{line: n.Line(), scope: scope, consumer: consumer}
 	for _, of := range []string{"service", "route", "consumer", "consumer_group"} {
-		reference := n.Get(of)
-		name := reference.Text()
-		if reference.IsMap() {
-			name = k.nameOf(reference)
-		}
-		name = cmp.Or(k.names[name], name)
+		name := k.referred(n.Get(of))
 		switch {
 		case name == "":
 		case of == "consumer_group":
@@ -198,14 +217,13 @@ func (k *kong) readLimitBy(p *kongPlugin, config yamltree.Tree) {
 			return
 		}
 	case "header":
-		header := strings.ToLower(config.Get("header_name").Text())
-		if header == "" {
+		p.header = strings.ToLower(config.Get("header_name").Text())
+		if p.header == "" {
 			k.problem(p.line, "limit_by header without header_name")
 			return
 		}
-		p.by = entry(header, "")
-		k.flag("--from %s=header:%s", header, header)
-		k.note(p.line, "limit_by header: Kong counts a request without %s by its address, and Envoy sends no descriptor for it", header)
+		p.by = entry(p.header, "")
+		k.note(p.line, "limit_by header: Kong counts a request without %s by its address, and Envoy sends no descriptor for it", p.header)
 	case "path":
 		path := config.Get("path").Text()
 		if !strings.HasPrefix(path, "/") || strings.Contains(path, "*") {
@@ -233,7 +251,6 @@ func (k *kong) addAll() {
 		var path []descriptors.NodeSpec
 		if scoped {
 			path = append(path, entry("scope", cmp.Or(p.scope, "global")))
-			k.scopeFlag(p)
 		}
 		if p.consumer != "" {
 			path = append(path, entry("consumer", p.consumer))
@@ -253,9 +270,19 @@ func (k *kong) addAll() {
 		for _, l := range p.limits {
 			addLimit(leaf, l)
 		}
+		k.limited[cmp.Or(p.scope, "global")] = true
+		if p.header != "" {
+			k.flag("--from %s=header:%s", p.header, p.header)
+		}
+		if scoped {
+			k.scopeFlag(p)
+		}
 		if p.faultTolerant {
 			k.domain.onStoreError = "allow"
 		}
+	}
+	if scoped {
+		k.addUnlimited()
 	}
 	if k.domain.onStoreError != "" && slices.ContainsFunc(k.plugins, func(p *kongPlugin) bool { return !p.faultTolerant }) {
 		k.note(k.plugins[0].line, "on_store_error: allow holds for all rules, because some plugins are fault_tolerant")
@@ -267,7 +294,12 @@ func (k *kong) addAll() {
 func (k *kong) scopeFlag(p *kongPlugin) {
 	scope := cmp.Or(p.scope, "global")
 	unknown := "/PREFIX-OF-" + strings.ToUpper(strings.NewReplacer(":", "-", " ", "-").Replace(scope))
-	prefixes := k.paths[scope]
+	var prefixes []string
+	for _, path := range k.paths {
+		if path.route == scope {
+			prefixes = append(prefixes, path.prefix)
+		}
+	}
 	switch {
 	case p.scope == "":
 		prefixes = []string{"/"}
@@ -275,7 +307,7 @@ func (k *kong) scopeFlag(p *kongPlugin) {
 		prefixes = []string{unknown}
 	}
 	for _, prefix := range prefixes {
-		if n := k.routeOf(prefix); n >= 0 && k.flags[n] != fmt.Sprintf("--route %s:scope=%s", prefix, scope) {
+		if k.sent[prefix] != "" && k.sent[prefix] != scope {
 			routes := "route for " + scope
 			if p.scope == "" {
 				routes = "routes without a plugin"
@@ -284,6 +316,42 @@ func (k *kong) scopeFlag(p *kongPlugin) {
 				scope, prefix, unknown, routes)
 			prefix = unknown
 		}
-		k.flag("--route %s:scope=%s", prefix, scope)
+		k.send(prefix, scope)
+	}
+}
+
+// send adds the --route that sends a scope.
+func (k *kong) send(prefix, scope string) {
+	k.sent[prefix] = scope
+	k.flag("--route %s:scope=%s", prefix, scope)
+}
+
+// addUnlimited adds routes for paths of routes without a plugin, if Envoy would otherwise take a
+// route with a shorter prefix and another scope. The scope none has no rule. The routes are added
+// from the shortest prefix on, because Envoy may take an added one for a longer path.
+func (k *kong) addUnlimited() {
+	byLength := func(a, b kongPath) int { return len(a.prefix) - len(b.prefix) }
+	for _, path := range slices.SortedStableFunc(slices.Values(k.paths), byLength) {
+		if k.limited[path.route] {
+			continue
+		}
+		scope := "none"
+		if k.limited[path.service] {
+			scope = path.service
+		} else if k.limited["global"] {
+			scope = "global"
+		}
+		taken := ""
+		for end := len(path.prefix); end > 0 && taken == ""; end-- {
+			taken = k.sent[path.prefix[:end]]
+		}
+		switch {
+		case taken == "" || taken == scope:
+		case k.sent[path.prefix] != "":
+			k.note(path.line, "%s and another --route have the prefix %s: give %s an Envoy route with the entry (scope, %s)",
+				path.route, path.prefix, path.route, scope)
+		default:
+			k.send(path.prefix, scope)
+		}
 	}
 }

@@ -23,6 +23,7 @@ func Nginx(name string, data []byte, domain string) (*Imported, error) {
 	p := &nginx{Imported: &Imported{name: name}, zones: map[string]*zone{}}
 	p.domain = p.addDomain(cmp.Or(domain, "nginx"))
 	p.readZones(tree)
+	p.nameConstants()
 	p.readScope(&scope{name: "the file", zones: map[string][]*zone{}, dryRun: map[string]bool{}}, tree)
 	p.addZones()
 	p.addExemptions()
@@ -49,7 +50,9 @@ type zone struct {
 	directive string // that uses the zone: limit_req or limit_conn
 	limit     rulesyaml.DraftLimit
 	path      []descriptors.NodeSpec // the key
+	constant  string                 // the key of the entry that marks the requests under the zone
 	isKnown   bool                   // rules can express the key
+	flags     []string               // arguments of weir gen for the key
 	uses      []use
 }
 
@@ -127,18 +130,17 @@ func (p *nginx) readZone(d *directive) {
 		p.problem(d.line, "the zone %s is defined twice", z.name)
 		return
 	}
-	z.path, z.isKnown = p.keyOf(d.line, z.name, d.words[1])
+	z.path, z.flags, z.isKnown = p.keyOf(d.line, z.name, d.words[1])
 	p.zones[z.name] = z
 	p.order = append(p.order, z)
 }
 
 var nginxVariable = regexp.MustCompile(`\$(?:\{([a-z0-9_]+)\}|([a-z0-9_]+))`)
 
-// keyOf returns the descriptors that count by the key of a zone.
-func (p *nginx) keyOf(line int, zone, key string) (path []descriptors.NodeSpec, ok bool) {
+// keyOf returns the descriptors that count by the key of a zone, and their arguments of weir gen.
+func (p *nginx) keyOf(line int, zone, key string) (path []descriptors.NodeSpec, flags []string, ok bool) {
 	ok = true
 	optional := "" // a variable that may be empty
-	var flags []string
 	for _, m := range nginxVariable.FindAllStringSubmatch(strings.ToLower(key), -1) {
 		name := m[1] + m[2]
 		switch {
@@ -178,12 +180,25 @@ func (p *nginx) keyOf(line int, zone, key string) (path []descriptors.NodeSpec, 
 			"for it: write rules by hand", zone, key, optional)
 		ok = false
 	}
-	if ok {
-		for _, f := range flags {
-			p.flag("%s", f)
+	return path, flags, ok
+}
+
+// nameConstants names the constants of the zones: as the zone, unless the key of a zone has that
+// name, because Envoy would send the constant instead of the key.
+func (p *nginx) nameConstants() {
+	taken := map[string]bool{"lease": true}
+	for _, z := range p.order {
+		for _, step := range z.path {
+			taken[step.Key] = true
 		}
 	}
-	return path, ok
+	for _, z := range p.order {
+		z.constant = z.name
+		for taken[z.constant] {
+			z.constant = "zone_" + z.constant
+		}
+		taken[z.constant] = true
+	}
 }
 
 // readScope reads the limits of a block and of its inner blocks. A block with limits of its own
@@ -345,7 +360,10 @@ func (p *nginx) addZones() {
 		if !z.isKnown {
 			continue
 		}
-		l, path, constant := z.limit, z.path, []descriptors.NodeSpec{entry(z.name, "on")}
+		for _, f := range z.flags {
+			p.flag("%s", f)
+		}
+		l, path, constant := z.limit, z.path, []descriptors.NodeSpec{entry(z.constant, "on")}
 		if !p.isEverywhere(z) || len(path) == 0 {
 			path = slices.Concat(constant, path)
 			p.addRoutes(z)
@@ -410,18 +428,18 @@ func (p *nginx) isEverywhere(z *zone) bool {
 // addRoutes adds the routes that send the constant of a zone.
 func (p *nginx) addRoutes(z *zone) {
 	if p.isEverywhere(z) {
-		p.flag("--from %s=constant", z.name)
+		p.flag("--from %s=constant", z.constant)
 		return
 	}
 	for _, s := range p.scopes {
 		switch {
 		case s.has(z) && s.prefix != "" && p.servers < 2:
-			p.addRoute(s.prefix, z.name+"=on")
+			p.addRoute(s.prefix, z.constant+"=on")
 		case s.has(z):
 			p.note(z.line, "%s is under the zone %s: send the entry (%s, on) from the Envoy routes that it corresponds to", s.name,
-				z.name, z.name)
+				z.name, z.constant)
 		case s.prefix == "" && p.covers(z, s):
-			p.note(z.line, "%s is not under the zone %s: give it an Envoy route without the entry (%s, on)", s.name, z.name, z.name)
+			p.note(z.line, "%s is not under the zone %s: give it an Envoy route without the entry (%s, on)", s.name, z.name, z.constant)
 		}
 	}
 }
@@ -455,7 +473,7 @@ func (p *nginx) addExemptions() {
 			continue
 		}
 		if n := slices.IndexFunc(p.order, func(z *zone) bool { return z.isKnown && !s.has(z) && p.covers(z, s) }); n >= 0 {
-			p.addRoute(s.prefix, p.order[n].name+"=off")
+			p.addRoute(s.prefix, p.order[n].constant+"=off")
 		}
 	}
 }

@@ -195,7 +195,7 @@ descriptors:
           - key: app_id
             rate_limit: {unit: second, requests_per_unit: 10, window_start: first_hit, count_denied: false}
 `},
-		{name: "nginx", read: nginxReader, text: nginxSample, flags: "--route /login/:perip=on,apikey=on \\\n#   --route /api/:perip=on\n", notes: "Envoy answers 429", want: `domain: nginx
+		{name: "nginx", read: nginxReader, text: nginxSample, flags: "--route /login/:perip=on,apikey=on \\\n#   --route /api/:perip=on \\\n#   --from x_api_key=header:x-api-key\n", notes: "Envoy answers 429", want: `domain: nginx
 descriptors:
   - key: perip
     value: "on"
@@ -295,6 +295,30 @@ descriptors:
     descriptors:
       - key: remote_address # zone c, line 1
         rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 5, capacity: 501}
+`},
+		{name: "nginx, zones with names that are keys", read: nginxReader,
+			flags: "--route /login:zone_host=on,zone_lease=on,zone_zone_host=on \\\n#   --route /login/help:zone_host=off\n",
+			text: "limit_req_zone $host zone=host:1m rate=5r/s; limit_conn_zone $remote_addr zone=lease:1m; limit_req_zone $uri zone=zone_host:1m rate=6r/s;\n" +
+				"server { location /login { limit_req zone=host; limit_req zone=zone_host; limit_conn lease 3; } location /login/help { } location / { } }",
+			want: `domain: nginx
+descriptors:
+  - key: zone_host
+    value: "on"
+    descriptors:
+      - key: host # zone host, line 1
+        rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 5, capacity: 1}
+  - key: zone_lease
+    value: "on"
+    descriptors:
+      - key: remote_address
+        descriptors:
+          - key: lease # zone lease, line 1
+            rate_limit: {algorithm: concurrency, concurrent_requests: 3}
+  - key: zone_zone_host
+    value: "on"
+    descriptors:
+      - key: path # zone zone_host, line 1
+        rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 6, capacity: 1}
 `},
 		{name: "nginx, a dry run in all servers", read: nginxReader,
 			text: nginxPair + "http { limit_req zone=a; server { limit_req_dry_run on; } server { limit_req_dry_run on; } }",
@@ -566,12 +590,24 @@ func FuzzImport(f *testing.F) {
 	})
 }
 
-// The flags of a zone that is left out would be an error of weir gen.
-func TestZonesThatAreLeftOutNeedNoFlags(t *testing.T) {
-	imported, err := nginxReader("file", []byte("limit_req_zone a-$http_x zone=z:1m rate=1r/s; limit_req zone=z;"))
-	must.Succeed(t, err)
-	if len(imported.flags) > 0 {
-		t.Errorf("got the flags %q, want none", imported.flags)
+// The flags of a limit that is left out would be an error of weir gen.
+func TestLimitsThatAreLeftOutNeedNoFlags(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		read       reader
+	}{
+		{"a key that is not imported", "limit_req_zone a-$http_x zone=z:1m rate=1r/s; limit_req zone=z;", nginxReader},
+		{"a zone without a use", "limit_req_zone $http_x zone=z:1m rate=1r/s; limit_req_zone $host zone=a:1m rate=1r/s; limit_req zone=a;", nginxReader},
+		{"a use that is not imported", "limit_req_zone $http_x zone=z:1m rate=1r/s; limit_req zone=z brust=3;", nginxReader},
+		{"a name with a star", "routes: [{name: 'r*', paths: [/r], plugins: [{name: rate-limiting, config: {minute: 5, limit_by: header, header_name: x}}]}]", kongReader},
+		{"an inverted header", "kind: BackendTrafficPolicy\nspec: {rateLimit: {global: {rules: [{limit: {requests: 1, unit: Day}, " +
+			"cost: {request: {from: Number, number: 2}}, clientSelectors: [{headers: [{name: a, value: b, invert: true}]}]}]}}}", EnvoyGateway},
+	} {
+		imported, err := c.read("file", []byte(c.text))
+		must.Succeed(t, err)
+		if len(imported.flags) > 0 {
+			t.Errorf("%s: got the flags %q, want none", c.name, imported.flags)
+		}
 	}
 }
 
@@ -611,6 +647,45 @@ func TestRoutesWithOnePrefixAreNoted(t *testing.T) {
 	want := "file:4: route:r2 and another --route have the prefix /a: replace /PREFIX-OF-ROUTE-R2, or move its rate_limits to the Envoy route for route:r2\n"
 	if notes := joined(imported.Notes); notes != want {
 		t.Errorf("got the notes %s, want %s", notes, want)
+	}
+}
+
+// Envoy takes the route of a shorter prefix for a Kong route without a plugin. Kong runs only the
+// plugin of its service, or the global one.
+func TestKongRouteWithoutPluginHasNoScopeOfAShorterPath(t *testing.T) {
+	const (
+		plugin  = "{name: rate-limiting, config: {minute: 5, policy: redis, limit_by: ip}}"
+		api     = "{name: api, paths: [/api], plugins: [" + plugin + "]}"
+		public  = "{name: public, paths: [/api/public]}"
+		global  = "plugins: [" + plugin + "]\n"
+		limited = "name: shop, plugins: [" + plugin + "]"
+	)
+	for _, c := range []struct {
+		name, text string
+		flags      []string
+		notes      string
+	}{
+		{name: "no other plugin", text: "routes: [{name: deep, paths: [/api/public/deep]}, " + public + ", " + api + "]",
+			flags: []string{"/api:scope=route:api", "/api/public:scope=none"}},
+		{name: "a global plugin", text: "routes: [" + api + ", " + public + ", {name: other, paths: [/other]}]\n" + global,
+			flags: []string{"/api:scope=route:api", "/:scope=global", "/api/public:scope=global"}},
+		{name: "a plugin of the service", text: "services: [{" + limited + ", routes: [" + api + ", " + public + "]}]",
+			flags: []string{"/api:scope=route:api", "/PREFIX-OF-SERVICE-SHOP:scope=service:shop", "/api/public:scope=service:shop"}},
+		{name: "a plugin of the service that the route refers to",
+			text:  "services: [{id: 1-2, " + limited + "}]\nroutes: [" + api + ", {name: public, paths: [/api/public], service: {id: 1-2}}]",
+			flags: []string{"/PREFIX-OF-SERVICE-SHOP:scope=service:shop", "/api:scope=route:api", "/api/public:scope=service:shop"}},
+		{name: "a route below another one without a plugin",
+			text:  "services: [{" + limited + ", routes: [{name: shop, paths: [/shop]}]}]\nroutes: [{name: help, paths: [/shop/help]}]\n" + global,
+			flags: []string{"/PREFIX-OF-SERVICE-SHOP:scope=service:shop", "/:scope=global", "/shop:scope=service:shop", "/shop/help:scope=global"}},
+		{name: "a route with the same path", text: "routes: [" + api + ",\n{name: public, paths: [/api]}]",
+			flags: []string{"/api:scope=route:api"},
+			notes: "file:2: route:public and another --route have the prefix /api: give route:public an Envoy route with the entry (scope, none)\n"},
+	} {
+		imported, err := kongReader("file", []byte(c.text))
+		must.Succeed(t, err)
+		if got := strings.Join(imported.flags, "\n"); got != "--route "+strings.Join(c.flags, "\n--route ") || c.notes != "" && joined(imported.Notes) != c.notes {
+			t.Errorf("%s: got the flags\n%s\nand notes %s\nwant %q and %s", c.name, got, joined(imported.Notes), c.flags, c.notes)
+		}
 	}
 }
 

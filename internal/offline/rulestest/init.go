@@ -39,7 +39,7 @@ func Init(o InitOptions, file string) ([]byte, error) {
 		g.writeTests(rule)
 	}
 	if g.tests == 0 {
-		return nil, fmt.Errorf("no request reaches a limit of the rules:\n%s", strings.TrimSpace(b.String()))
+		return nil, fmt.Errorf("no test can reach a limit of the rules:\n%s", strings.TrimSpace(b.String()))
 	}
 	return []byte(b.String()), nil
 }
@@ -103,6 +103,10 @@ func (g *generator) writeTests(rule *descriptors.Rule) {
 		g.writeUnreached(rule, "", "every request that it matches goes to another rule")
 		return
 	}
+	if reason := unwritable(entries); reason != "" {
+		g.writeUnreached(rule, "", reason)
+		return
+	}
 	if rule.Unlimited {
 		w := g.newStepWriter(rule, entries, defaultStart)
 		w.send(stepSpec{hits: 1})
@@ -124,6 +128,19 @@ func (g *generator) writeTests(rule *descriptors.Rule) {
 		}
 		g.writeTest(rule, rule.Limits[i].RateText(), w)
 	}
+}
+
+// unwritable returns the reason why no step can have these entries, or "".
+func unwritable(entries []descriptors.Entry) string {
+	for _, e := range entries {
+		switch {
+		case strings.Contains(e.Value, number):
+			return "a value contains " + number + ", which a test replaces"
+		case strings.TrimSpace(e.Key) != e.Key:
+			return "a key begins or ends with a space, which a test leaves out"
+		}
+	}
+	return ""
 }
 
 func (g *generator) writeUnreached(rule *descriptors.Rule, limit, reason string) {

@@ -155,6 +155,15 @@ func TestInitOfUnusualRules(t *testing.T) {
     rate_limits:
       - {unit: minute, requests_per_unit: 0}
       - {unit: hour, requests_per_unit: 100}`, "a\x1bb 1", `Not tested: "a\eb 100 per hour" (`},
+		{"a value with the number of the request", `
+  - {key: a, rate_limit: {unit: day, requests_per_unit: 3}}
+  - {key: path, value: '/users/{n}', rate_limit: {unit: day, requests_per_unit: 3}}`, "path=/users/{n} 0", "a value contains {n}, which a test replaces"},
+		{"a key with a space at its end", `
+  - {key: 'user id', rate_limit: {unit: day, requests_per_unit: 3}}
+  - {key: 'user ', rate_limit: {unit: day, requests_per_unit: 3}}`, "user  0", "a key begins or ends with a space, which a test leaves out"},
+		{"a key that begins with a line break", `
+  - {key: "a\n[", value: "\nb", rate_limit: {unit: day, requests_per_unit: 3}}
+  - {key: "\n[", value: b, rate_limit: {unit: day, requests_per_unit: 3}}`, "\n[=b 0", "a key begins or ends with a space, which a test leaves out"},
 		{"numbers at the edges", `
   - {key: a, rate_limit: {unit: year, requests_per_unit: 4503599627370495}}
   - {key: b, rate_limit: {unit: second, requests_per_unit: 0}}

@@ -148,19 +148,24 @@ func mapping(style yaml.Style, pairs ...pair) *yaml.Node {
 // stays the same in both.
 const LineSeparators = "\u0085\u2028\u2029"
 
-// encoded returns a scalar or a list of scalars, each on one line.
+// encoded returns a scalar or a list of texts, each on one line. A text with a line break gets its
+// quotes here, because the encoder writes a block that does not always keep the text.
 func encoded(value any) *yaml.Node {
+	switch v := value.(type) {
+	case string:
+		if strings.ContainsAny(v, "\n\r"+LineSeparators) {
+			return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: v, Style: yaml.DoubleQuotedStyle}
+		}
+	case []string:
+		list := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
+		for _, text := range v {
+			list.Content = append(list.Content, encoded(text))
+		}
+		return list
+	}
 	n := &yaml.Node{}
 	if err := n.Encode(value); err != nil {
 		panic(fmt.Sprintf("%v is not a scalar: %v", value, err)) // unreachable
-	}
-	for _, c := range append(slices.Clone(n.Content), n) {
-		if c.Kind == yaml.ScalarNode && strings.ContainsAny(c.Value, "\n\r"+LineSeparators) {
-			c.Style = yaml.DoubleQuotedStyle
-		}
-	}
-	if n.Kind == yaml.SequenceNode {
-		n.Style = yaml.FlowStyle
 	}
 	return n
 }

@@ -12,6 +12,7 @@ import (
 // Each text needs another style of YAML.
 var texts = []string{
 	"plain", "true", "0x1", "- a: {b}", "a, b", "#", `"`, "'", "\n", "a\nb\n", " ", "\u0085", "\u2028 \u2029", "[", "*a", "~",
+	"\n[", "\n1_000", "\n\ta", "\u2028%a%\n\"", "\ufeff\n", "a\r\n b ", "\u2029\t#",
 }
 
 // The rules that are written have the same versions as the rules that are read from YAML by hand.
