@@ -8,7 +8,7 @@ import (
 )
 
 // addOps adds the operations under all limits to planned, in groups.
-func (pl *Planner) addOps(planned *PlannedRequest, domain *descriptors.Domain) error {
+func (p *Planner) addOps(planned *PlannedRequest, domain *descriptors.Domain) error {
 	limits := 0
 	for i := range planned.Plans {
 		limits += len(planned.Plans[i].Limits)
@@ -17,7 +17,7 @@ func (pl *Planner) addOps(planned *PlannedRequest, domain *descriptors.Domain) e
 		}
 	}
 	planned.ops = slices.Grow(planned.ops, limits)
-	pl.addGroups(planned, domain)
+	p.addGroups(planned, domain)
 	return nil
 }
 
@@ -29,21 +29,21 @@ func (planned *PlannedRequest) groupSince(first int) limiters.Group {
 // addGroups adds a group for each descriptor. With [Options.AllOrNothing], descriptors that can
 // deny the request share one group, at the position of the first of them. An operation that ends a
 // lease is ungrouped.
-func (pl *Planner) addGroups(planned *PlannedRequest, domain *descriptors.Domain) {
+func (p *Planner) addGroups(planned *PlannedRequest, domain *descriptors.Domain) {
 	addedRequestGroup := false
 	for i := range planned.Plans {
 		switch plan := &planned.Plans[i]; {
 		case len(plan.Limits) == 0:
 		case plan.EndsLease():
-			pl.appendOps(planned, plan, domain)
+			p.appendOps(planned, plan, domain)
 			planned.groups = append(planned.groups, limiters.Singles(planned.groupSince(plan.firstOp)...)...)
 		case !plan.inRequestGroup:
-			pl.appendOps(planned, plan, domain)
+			p.appendOps(planned, plan, domain)
 			planned.groups = append(planned.groups, planned.groupSince(plan.firstOp))
 		case !addedRequestGroup:
 			addedRequestGroup = true
 			first := len(planned.ops)
-			pl.appendOpsOfRequestGroup(planned, domain)
+			p.appendOpsOfRequestGroup(planned, domain)
 			planned.groups = append(planned.groups, planned.groupSince(first))
 		}
 	}
@@ -52,11 +52,11 @@ func (pl *Planner) addGroups(planned *PlannedRequest, domain *descriptors.Domain
 // appendOpsOfRequestGroup appends the operations of all descriptors that can deny the request. At
 // least one of these has a limit. If a lease id is bad, the last operation denies the group, and
 // belongs to no plan.
-func (pl *Planner) appendOpsOfRequestGroup(planned *PlannedRequest, domain *descriptors.Domain) {
+func (p *Planner) appendOpsOfRequestGroup(planned *PlannedRequest, domain *descriptors.Domain) {
 	denied := false
 	for i := range planned.Plans {
 		if plan := &planned.Plans[i]; plan.inRequestGroup {
-			pl.appendOps(planned, plan, domain)
+			p.appendOps(planned, plan, domain)
 			denied = denied || plan.hasBadLeaseID() // no rule of this group is in shadow mode
 		}
 	}
@@ -66,7 +66,7 @@ func (pl *Planner) appendOpsOfRequestGroup(planned *PlannedRequest, domain *desc
 }
 
 // appendOps appends the operations of a descriptor.
-func (pl *Planner) appendOps(planned *PlannedRequest, plan *Plan, domain *descriptors.Domain) {
+func (p *Planner) appendOps(planned *PlannedRequest, plan *Plan, domain *descriptors.Domain) {
 	plan.firstOp = len(planned.ops)
 	if len(plan.Limits) == 0 {
 		return
@@ -79,7 +79,7 @@ func (pl *Planner) appendOps(planned *PlannedRequest, plan *Plan, domain *descri
 	}
 	var lease limiters.LeaseID
 	if plan.Rule != nil && plan.Rule.UsesLeases() {
-		lease = limiters.NewLeaseID(pl.options.LeaseSecret, plan.leaseID())
+		lease = limiters.NewLeaseID(p.options.LeaseSecret, plan.leaseID())
 	}
 	for i := range plan.Limits {
 		l := &plan.Limits[i]

@@ -60,12 +60,12 @@ const (
 // EndsLease reports whether the descriptor ends a lease.
 func (p *Plan) EndsLease() bool { return p.Kind == EndLease }
 
-// clear clears planned and keeps its memory.
-func (planned *PlannedRequest) clear() {
-	clear(planned.Plans)
-	clear(planned.ops)
-	clear(planned.groups)
-	*planned = PlannedRequest{Plans: planned.Plans[:0], ops: planned.ops[:0], groups: planned.groups[:0]}
+// clear clears r and keeps its memory.
+func (r *PlannedRequest) clear() {
+	clear(r.Plans)
+	clear(r.ops)
+	clear(r.groups)
+	*r = PlannedRequest{Plans: r.Plans[:0], ops: r.ops[:0], groups: r.groups[:0]}
 }
 
 // A Planner matches requests to their limits, as [Decider.Decide] does before the store call. It is
@@ -92,17 +92,17 @@ func NewPlanner(rules func() *descriptors.Rules, o Options) *Planner {
 
 // Plan validates r and writes the plan of each descriptor to planned, which it clears first. Its
 // error is that of [Decider.Decide] for an invalid request or missing rules.
-func (pl *Planner) Plan(r *Request, planned *PlannedRequest) error {
+func (p *Planner) Plan(r *Request, planned *PlannedRequest) error {
 	planned.clear()
 	if err := r.validate(); err != nil {
 		return err
 	}
 	planned.Domain = r.Domain
-	planned.Rules = pl.rules()
+	planned.Rules = p.rules()
 	if planned.Rules == nil {
 		return &Error{Kind: NoRules, text: "no rate limit configuration loaded"} // as envoyproxy/ratelimit says
 	}
-	if err := pl.planDescriptors(r, planned); err != nil {
+	if err := p.planDescriptors(r, planned); err != nil {
 		planned.clear()
 		return err
 	}
@@ -111,7 +111,7 @@ func (pl *Planner) Plan(r *Request, planned *PlannedRequest) error {
 
 // planDescriptors matches each descriptor of r to its limits and adds its operations. Without
 // rules for the domain, there are no limits, not even overrides.
-func (pl *Planner) planDescriptors(r *Request, planned *PlannedRequest) error {
+func (p *Planner) planDescriptors(r *Request, planned *PlannedRequest) error {
 	planned.Plans = resized(planned.Plans, len(r.Descriptors))
 	domain := planned.Rules.Domain(r.Domain)
 	planned.UnknownDomain = domain == nil
@@ -129,7 +129,7 @@ func (pl *Planner) planDescriptors(r *Request, planned *PlannedRequest) error {
 			plan.PlannedReason = UnknownDomain
 			continue
 		}
-		if err := pl.planDescriptor(domain, descriptor, plan); err != nil {
+		if err := p.planDescriptor(domain, descriptor, plan); err != nil {
 			return invalidRequest("descriptors[%d]: limit: %v", i, err)
 		}
 		replaces = replaces || plan.replaces()
@@ -140,8 +140,8 @@ func (pl *Planner) planDescriptors(r *Request, planned *PlannedRequest) error {
 	if replaces {
 		removeReplaced(planned.Plans)
 	}
-	pl.setModes(planned.Plans)
-	return pl.addOps(planned, domain)
+	p.setModes(planned.Plans)
+	return p.addOps(planned, domain)
 }
 
 // resized returns s with n zero elements, in its memory if they fit. All of this memory must be
@@ -154,7 +154,7 @@ func resized[T any](s []T, n int) []T {
 }
 
 // planDescriptor sets the rule and the limits of a descriptor.
-func (pl *Planner) planDescriptor(domain *descriptors.Domain, descriptor *Descriptor, plan *Plan) error {
+func (p *Planner) planDescriptor(domain *descriptors.Domain, descriptor *Descriptor, plan *Plan) error {
 	if len(descriptor.Entries) == 0 {
 		plan.PlannedReason = NoEntries
 		return nil
@@ -166,8 +166,8 @@ func (pl *Planner) planDescriptor(domain *descriptors.Domain, descriptor *Descri
 	rule := plan.Rule
 	switch {
 	case descriptor.Override != nil:
-		base, override := rule.OverrideBase(pl.options.CalendarMonths), *descriptor.Override
-		limits, err := pl.overrides.Get(overrideKey{base, override}, func() ([]descriptors.RateLimit, error) {
+		base, override := rule.OverrideBase(p.options.CalendarMonths), *descriptor.Override
+		limits, err := p.overrides.Get(overrideKey{base, override}, func() ([]descriptors.RateLimit, error) {
 			limit, err := base.Limit(override.RequestsPerUnit, override.Unit, override.UnitMultiplier)
 			return []descriptors.RateLimit{limit}, err
 		})
@@ -219,18 +219,18 @@ func removeReplaced(plans []Plan) {
 }
 
 // setModes sets QuotaMode of the plans, and which of them share the request's group.
-func (pl *Planner) setModes(plans []Plan) {
+func (p *Planner) setModes(plans []Plan) {
 	quotas := 0
 	for i := range plans {
 		plan := &plans[i]
 		limited := len(plan.Limits) > 0 || plan.hasBadLeaseID()
 		inQuotaRule := limited && plan.UsesRule() && plan.Rule.QuotaMode
-		plan.QuotaMode = !plan.EndsLease() && !plan.Unlimited() && (pl.options.QuotaMode || inQuotaRule)
+		plan.QuotaMode = !plan.EndsLease() && !plan.Unlimited() && (p.options.QuotaMode || inQuotaRule)
 		if plan.QuotaMode {
 			quotas++
 		}
 	}
-	if !pl.options.AllOrNothing || pl.options.ShadowMode {
+	if !p.options.AllOrNothing || p.options.ShadowMode {
 		return
 	}
 	for i := range plans {

@@ -63,7 +63,7 @@ func (m method) shouldRateLimit(
 }
 
 func (m method) answer(ctx context.Context, e *exchange) (any, error) {
-	wire, err := m.service.answer(ctx, e)
+	wire, err := m.service.handle(ctx, e)
 	if err != nil {
 		return nil, err
 	}

@@ -37,12 +37,12 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if errors.Is(err, errBodyCanceled) {
 			e.decodeErr = status.Error(codes.Canceled, err.Error())
 		}
-		_, _ = s.answer(r.Context(), e)
+		_, _ = s.handle(r.Context(), e)
 		badRequest(w, err.Error())
 		return
 	}
 	e.decodeErr = malformedStatus(e.message.unmarshal(wire))
-	wire, err = s.answer(r.Context(), e)
+	wire, err = s.handle(r.Context(), e)
 	switch status.Code(err) {
 	case codes.OK:
 	case codes.InvalidArgument:

@@ -86,11 +86,11 @@ func New(d *decide.Decider, o Options) *Service {
 	return &Service{decider: d, options: o, parsing: make(chan struct{}, runtime.GOMAXPROCS(0))}
 }
 
-// answer decides a request, observes it and releases e. It returns the response in wire format. The
+// handle decides a request, observes it and releases e. It returns the response in wire format. The
 // error is a gRPC status: INVALID_ARGUMENT for an invalid request, UNAVAILABLE if the store failed
 // or no rules are loaded, and CANCELLED or DEADLINE_EXCEEDED if ctx ended. On an error, Envoy's
 // failure_mode_deny decides.
-func (s *Service) answer(ctx context.Context, e *exchange) (wire []byte, err error) {
+func (s *Service) handle(ctx context.Context, e *exchange) (wire []byte, err error) {
 	err = s.decide(ctx, e)
 	if err == nil {
 		wire = s.marshal(e)

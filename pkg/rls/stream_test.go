@@ -46,7 +46,7 @@ func ServeByGeneratedTypes(ctx context.Context, s *Service, wire []byte) (mem.Bu
 		return nil, err
 	}
 	c.decodeErr = malformedStatus(c.message.unmarshal(again))
-	answer, err := s.answer(ctx, c)
+	answer, err := s.handle(ctx, c)
 	if err != nil {
 		return nil, err
 	}

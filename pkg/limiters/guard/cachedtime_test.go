@@ -24,7 +24,7 @@ func TestCachedDenialIsDatedAfterItsDenial(t *testing.T) {
 	}
 	groups := limiters.Singles(limiters.Op{Key: "k", Limit: l, Hits: 1})
 	var cached [1]limiters.Verdict
-	if n, _ := c.routeOps(began, groups, make([]route, 1), cached[:]); n != 0 {
+	if n, _ := c.denyOrForwardOps(began, groups, make([]opPath, 1), cached[:]); n != 0 {
 		t.Fatal("the denial is not cached")
 	}
 	if cached[0].At < denial[0].At {

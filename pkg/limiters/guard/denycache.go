@@ -158,9 +158,9 @@ func (c *DenyCache) Take(ctx context.Context, groups []limiters.Group, out []lim
 	if err := ctx.Err(); err != nil {
 		return limiters.FailAll(out, limiters.Uncharged(err))
 	}
-	routes := make([]route, len(out))
+	paths := make([]opPath, len(out))
 	began := c.clock()
-	toStore, renewals := c.routeOps(began, groups, routes, out)
+	toStore, renewals := c.denyOrForwardOps(began, groups, paths, out)
 	if toStore == 0 {
 		return nil
 	}
@@ -168,42 +168,42 @@ func (c *DenyCache) Take(ctx context.Context, groups []limiters.Group, out []lim
 	if toStore == len(out) && len(renewals) == 0 {
 		err = c.store.Take(ctx, groups, out) // without the copies of sendToStore
 	} else {
-		err = c.sendToStore(ctx, groups, routes, out, renewals)
+		err = c.sendToStore(ctx, groups, paths, out, renewals)
 	}
-	c.recordVerdicts(began, groups, routes, out)
+	c.recordVerdicts(began, groups, paths, out)
 	if err == nil || toStore == len(out) {
 		return err
 	}
-	for i := range routes {
-		if routes[i].toStore {
+	for i := range paths {
+		if paths[i].toStore {
 			out[i].Err = &split.PartError{Err: out[i].Err}
 		}
 	}
 	return nil // the others were answered from memory
 }
 
-// A route is where one operation is decided, in the cache or by the store.
-type route struct {
+// An opPath is where one operation is decided, in the cache or by the store.
+type opPath struct {
 	hash         uint64 // the hash of the key
 	toStore      bool   // the store decides the operation; otherwise the cache has denied it
 	epoch        epoch  // the epoch of the shard before the store was called
 	underMinHits bool   // the operation charges fewer hits than the minHits of a cached denial
 }
 
-// routeOps denies operations from memory and marks the others with toStore. It returns the number
-// of marked operations, and renewals with the debts of their keys.
-func (c *DenyCache) routeOps(
-	now time.Duration, groups []limiters.Group, routes []route, out []limiters.Verdict,
+// denyOrForwardOps denies operations from memory and marks the others with toStore. It returns the
+// number of marked operations, and renewals with the debts of their keys.
+func (c *DenyCache) denyOrForwardOps(
+	now time.Duration, groups []limiters.Group, paths []opPath, out []limiters.Verdict,
 ) (toStore int, renewals []renewal) {
 	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
-			op, r := &g[i], &routes[first+i]
-			r.hash = maphash.String(c.seed, op.Key)
+			op, p := &g[i], &paths[first+i]
+			p.hash = maphash.String(c.seed, op.Key)
 			// The store decides the operations on a key in order. So if it gets one, it also gets
 			// those after it.
-			r.toStore = !mayBeCached(g) || keyGoesToStore(routes[:first+i], r.hash)
-			c.shard(r.hash).locked(func(s *denyShard) { renewals = s.route(now, op, r, &out[first+i], renewals) })
-			if r.toStore {
+			p.toStore = !mayBeCached(g) || keyGoesToStore(paths[:first+i], p.hash)
+			c.shard(p.hash).locked(func(s *denyShard) { renewals = s.denyOrForward(now, op, p, &out[first+i], renewals) })
+			if p.toStore {
 				toStore++
 			}
 		}
@@ -218,22 +218,22 @@ func mayBeCached(g limiters.Group) bool { return len(g) == 1 && isLookup(&g[0]) 
 // isLookup reports whether [DenyCacheStats].Lookups counts op: a charge or a peek.
 func isLookup(op *limiters.Op) bool { return op.Kind == limiters.OpAddHits && !op.IsRefund() }
 
-// keyGoesToStore reports whether the store decides an operation of routes on a key.
-func keyGoesToStore(routes []route, hash uint64) bool {
-	return slices.ContainsFunc(routes, func(r route) bool { return r.toStore && r.hash == hash })
+// keyGoesToStore reports whether the store decides an operation of paths on a key.
+func keyGoesToStore(paths []opPath, hash uint64) bool {
+	return slices.ContainsFunc(paths, func(p opPath) bool { return p.toStore && p.hash == hash })
 }
 
 // sendToStore sends the marked operations to the store, after renewals with the debts of their
 // keys.
 func (c *DenyCache) sendToStore(
-	ctx context.Context, groups []limiters.Group, routes []route, out []limiters.Verdict, renewals []renewal,
+	ctx context.Context, groups []limiters.Group, paths []opPath, out []limiters.Verdict, renewals []renewal,
 ) error {
 	var subset split.Subset
 	for i := range renewals {
 		subset.AddOps(limiters.Group{renewals[i].op()}, -1)
 	}
 	for first, g := range limiters.EachGroup(groups) {
-		if routes[first].toStore { // the operations of a group are marked all or none
+		if paths[first].toStore { // the operations of a group are marked all or none
 			subset.Add(g, first)
 		}
 	}
@@ -245,40 +245,40 @@ func (c *DenyCache) sendToStore(
 
 // recordVerdicts updates the cache after a call of the store, which started at began. It does so
 // even if the call failed, because the store may have applied the operations.
-func (c *DenyCache) recordVerdicts(began time.Duration, groups []limiters.Group, routes []route, out []limiters.Verdict) {
+func (c *DenyCache) recordVerdicts(began time.Duration, groups []limiters.Group, paths []opPath, out []limiters.Verdict) {
 	ended := c.clock()
 	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
-			op, r, v := &g[i], &routes[first+i], &out[first+i]
-			c.removeOutdated(op, r, v)
-			if r.toStore && mayBeCached(g) {
-				c.recordDenial(began, ended, op, r, v)
+			op, p, v := &g[i], &paths[first+i], &out[first+i]
+			c.removeOutdated(op, p, v)
+			if p.toStore && mayBeCached(g) {
+				c.recordDenial(began, ended, op, p, v)
 			}
 		}
 	}
 }
 
 // removeOutdated removes the cached denials of a key that the verdict v on op outdates.
-func (c *DenyCache) removeOutdated(op *limiters.Op, r *route, v *limiters.Verdict) {
+func (c *DenyCache) removeOutdated(op *limiters.Op, p *opPath, v *limiters.Verdict) {
 	switch {
 	case op.IsRefund():
-		c.shard(r.hash).locked(func(s *denyShard) {
+		c.shard(p.hash).locked(func(s *denyShard) {
 			s.generation++ // calls in flight record no denial of the old usage
 			s.removeKeyDenials(op.Key)
 		})
-	case r.underMinHits && !v.Denied():
-		c.shard(r.hash).locked(func(s *denyShard) { s.removeProlongedDenial(op) })
+	case p.underMinHits && !v.Denied():
+		c.shard(p.hash).locked(func(s *denyShard) { s.removeProlongedDenial(op) })
 	}
 }
 
 // recordDenial records the verdict v on op, if it is a denial that is certain to last.
-func (c *DenyCache) recordDenial(began, ended time.Duration, op *limiters.Op, r *route, v *limiters.Verdict) {
+func (c *DenyCache) recordDenial(began, ended time.Duration, op *limiters.Op, p *opPath, v *limiters.Verdict) {
 	d, certain := c.denialOf(began, ended, op.Limit, op.Hits, v)
 	if !certain {
 		return
 	}
-	c.shard(r.hash).locked(func(s *denyShard) {
-		if s.mayRecord(r.epoch) {
+	c.shard(p.hash).locked(func(s *denyShard) {
+		if s.mayRecord(p.epoch) {
 			s.add(ended, op, d)
 		}
 	})

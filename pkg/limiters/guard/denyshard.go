@@ -13,7 +13,7 @@ import (
 // store must be called for it, and otherwise in idle. Both have the order in which entries were
 // added to them. Only queueRenewal and makeIdle move an entry. Call the methods within locked.
 //
-// The lock is not held during a call of the store, so the reply may be outdated. Each route and
+// The lock is not held during a call of the store, so the reply may be outdated. Each opPath and
 // renewal keeps the epoch from before its call, and a change of a counter cancels what the reply
 // would do, for all keys of the shard:
 //
@@ -22,7 +22,7 @@ import (
 //	refund, after its call       denials of its key   generation           recordDenial, renewDenial
 //	DropDenials                  all denials          generation           recordDenial, renewDenial
 //	reset (each Forget method)   denials, debts       generation, resets   recordDenial, renewDenial, restoreDebt
-//	underMinHits, not denied     the denial           -                    -
+//	allowed charge of few hits   its denial           -                    -
 //
 // The last event is the reply to a charge below the minHits of a denial. If a denial is removed
 // from an entry with a debt, the entry stays with noDenial until popRenewal takes its debt.
@@ -112,22 +112,22 @@ func (s *denyShard) entriesOf(key string) (entries []*denyEntry) {
 	return entries
 }
 
-// route denies op from its entry, unless r already has toStore. Otherwise it routes op to the
-// store.
-func (s *denyShard) route(now time.Duration, op *limiters.Op, r *route, v *limiters.Verdict, renewals []renewal) []renewal {
+// denyOrForward denies op from its entry, unless p already has toStore. Otherwise it forwards op to
+// the store.
+func (s *denyShard) denyOrForward(now time.Duration, op *limiters.Op, p *opPath, v *limiters.Verdict, renewals []renewal) []renewal {
 	if isLookup(op) {
 		s.lookups++
 	}
 	e := s.find(op.Key, op.Limit)
-	if !r.toStore && e != nil && s.answer(now, e, op, v) {
+	if !p.toStore && e != nil && s.denyFromEntry(now, e, op, v) {
 		return renewals
 	}
-	return s.routeToStore(now, e, op, r, renewals)
+	return s.forward(now, e, op, p, renewals)
 }
 
-// answer denies op from its entry e, and updates the debt and the renewal of e. It returns false if
-// e does not deny op.
-func (s *denyShard) answer(now time.Duration, e *denyEntry, op *limiters.Op, v *limiters.Verdict) bool {
+// denyFromEntry denies op from its entry e, and updates the debt and the renewal of e. It returns
+// false if e does not deny op.
+func (s *denyShard) denyFromEntry(now time.Duration, e *denyEntry, op *limiters.Op, v *limiters.Verdict) bool {
 	if !e.denies(now, op.Hits) {
 		return false
 	}
@@ -145,11 +145,11 @@ func (s *denyShard) answer(now time.Duration, e *denyEntry, op *limiters.Op, v *
 	return true
 }
 
-// routeToStore marks r, the route of op, with toStore. e is the entry of op, or nil. It moves the
-// debts of the key to renewals, and a refund removes the key's denials.
-func (s *denyShard) routeToStore(now time.Duration, e *denyEntry, op *limiters.Op, r *route, renewals []renewal) []renewal {
-	r.toStore, r.epoch = true, s.epoch
-	r.underMinHits = e != nil && 0 < op.Hits && op.Hits < e.minHits
+// forward marks p, the path of op, with toStore. e is the entry of op, or nil. It moves the debts of
+// the key to renewals, and a refund removes the key's denials.
+func (s *denyShard) forward(now time.Duration, e *denyEntry, op *limiters.Op, p *opPath, renewals []renewal) []renewal {
+	p.toStore, p.epoch = true, s.epoch
+	p.underMinHits = e != nil && 0 < op.Hits && op.Hits < e.minHits
 	renewals = s.popDebts(now, op.Key, renewals)
 	if op.IsRefund() {
 		s.removeKeyDenials(op.Key)

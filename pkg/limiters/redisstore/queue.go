@@ -265,8 +265,8 @@ func (w *waiter) setGroups(groups []limiters.Group, n int) {
 	w.verdicts = slices.Grow(w.verdicts[:0], n)[:n]
 }
 
-// answer gives w, whose state is stateDone, its result. From then on, w may be reused.
-func (w *waiter) answer(err error, verdicts []limiters.Verdict) {
+// deliver gives w, whose state is stateDone, its result. From then on, w may be reused.
+func (w *waiter) deliver(err error, verdicts []limiters.Verdict) {
 	w.err = err
 	copy(w.verdicts, verdicts)
 	w.done <- struct{}{}
@@ -313,7 +313,7 @@ func (q *queue) record(err error) {
 		if w.state == stateWaiting {
 			w.state = stateDone
 			q.stats.breakerRejected.Add(int64(len(w.ops)))
-			w.answer(ErrBreakerOpen, nil)
+			w.deliver(ErrBreakerOpen, nil)
 		}
 	}
 	clear(q.waiters)
@@ -397,7 +397,7 @@ func (q *queue) callCombined() {
 	for _, w := range sent {
 		n := len(w.ops)
 		if w.state == stateDone {
-			w.answer(err, verdicts)
+			w.deliver(err, verdicts)
 		}
 		verdicts = verdicts[n:]
 	}
