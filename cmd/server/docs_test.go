@@ -108,7 +108,10 @@ func settingsTable(t *testing.T) string {
 var pageName = regexp.MustCompile(`\bdocs/([a-z-]+\.md)`)
 
 // codeName matches the name of a setting, a metric or a YAML key in a help text, with its value.
-var codeName = regexp.MustCompile(`[\w<>]*_[\w<>]+(=\w+|: local)?`)
+var codeName = regexp.MustCompile(`[\w<>]*_[\w<>]+(=\w+|: local)?|\bREPLICAS\b`)
+
+// zeroMeaning matches the sentence of a help text that states the value which 0 stands for.
+var zeroMeaning = regexp.MustCompile(` 0 means ([^.]+)\.`)
 
 // prose returns a help text as a cell of the table, with names as code.
 func prose(text string) string {
@@ -127,8 +130,11 @@ func cell(text string) string {
 }
 
 // defaultOf returns the default of a flag, and its help without the sentence that states the
-// default.
+// default, or what a default of 0 stands for.
 func defaultOf(f *kong.Flag) (otherwise, meaning string) {
+	if zero := zeroMeaning.FindStringSubmatch(f.Help); zero != nil && f.Default == "0" {
+		return "`0`: " + zero[1], strings.Replace(f.Help, zero[0], "", 1)
+	}
 	if f.Default != "" {
 		return "`" + cell(f.Default) + "`", f.Help
 	}

@@ -211,6 +211,35 @@ only the [metrics of envoyproxy/ratelimit](#metrics-of-envoyproxyratelimit), und
 // codeInHelp matches the names of settings, metrics and labels in the help of a metric.
 var codeInHelp = regexp.MustCompile(`\b\w+_\w+(=\w+)?`)
 
+// labelWords lists the words of a help that are names and values of labels, where the same word may
+// occur with another meaning.
+var labelWords = map[string]string{
+	"weir_requests_total":                "overall|ok",
+	"weir_build_info":                    "version",
+	"weir_domain_mode":                   "store|error|allow|deny|local",
+	"weir_rules_info":                    "version",
+	"weir_rules_loads_total":             "ok|error",
+	"weir_xds_pushes_total":              "accepted|unchanged|rejected",
+	"weir_lease_ends_total":              "error",
+	"weir_leases_given_up_total":         "error",
+	"weir_memory_keys":                   "local",
+	"weir_shadow_requests_total":         "allowed|denied",
+	"weir_shadow_denials_total":          "denied|shadowed",
+	"weir_shadow_loads_total":            "ok|error",
+	"weir_recording_dropped_lines_total": "rate|unwritten",
+}
+
+// codeOf returns the help of a metric with the names of settings, metrics and labels, and the
+// values of labels, as code.
+func codeOf(metric, help string) string {
+	help = codeInHelp.ReplaceAllString(help, "`$0`")
+	words := labelWords[metric]
+	if words == "" {
+		return help
+	}
+	return regexp.MustCompile("(label |outcome |is |or |, |: )("+words+")\\b").ReplaceAllString(help, "$1`$2`")
+}
+
 // alertsOn returns the names of the alerts whose expressions contain a metric.
 func alertsOn(t *testing.T, metric string) (names []string) {
 	t.Helper()
@@ -243,8 +272,7 @@ func TestMetricsReferenceIsCurrent(t *testing.T) {
 				continue
 			}
 			delete(families, m.name)
-			help := codeInHelp.ReplaceAllString(f.GetHelp(), "`$0`")
-			meaning := strings.TrimSpace(help + " " + m.use)
+			meaning := strings.TrimSpace(codeOf(m.name, f.GetHelp()) + " " + m.use)
 			switch alerts := alertsOn(t, m.name); len(alerts) {
 			case 0:
 			case 1:

@@ -145,8 +145,8 @@ func (s *denyShard) denyFromEntry(now time.Duration, e *denyEntry, op *limiters.
 	return true
 }
 
-// forward marks p, the path of op, with toStore. e is the entry of op, or nil. It moves the debts of
-// the key to renewals, and a refund removes the key's denials.
+// forward marks p, the path of op, with toStore. e is the entry of op, or nil. It moves the debts
+// of the key to renewals, and a refund removes the key's denials.
 func (s *denyShard) forward(now time.Duration, e *denyEntry, op *limiters.Op, p *opPath, renewals []renewal) []renewal {
 	p.toStore, p.epoch = true, s.epoch
 	p.underMinHits = e != nil && 0 < op.Hits && op.Hits < e.minHits

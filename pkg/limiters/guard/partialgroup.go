@@ -19,8 +19,8 @@ import (
 //	local                 by the share      sent again without A, if the share allows A
 //
 // If the store fails B too, the on_store_error of B decides it, and the rest of the group without A
-// and B is sent again. If one of the operations is not allowed in the end, neither is the group, and
-// what the share has charged for the others is undone.
+// and B is sent again. If one of the operations is not allowed in the end, neither is the group,
+// and what the share has charged for the others is undone.
 
 // chargeRest sends operations again that the store allowed but did not charge, because another
 // operation of their group failed. Otherwise one failing limit would let a client pass uncharged
