@@ -52,7 +52,7 @@ func (c *Check) Validate() error {
 // Run prints all faults and warnings. It returns [Failed] after a fault, or after a warning if
 // Strict is set.
 func (c *Check) Run(streams Streams, settings SettingsChecker) error {
-	report := &checkReport{strict: c.Strict, findings: []finding{}, lines: map[string][][]byte{}}
+	report := &checkReport{strict: c.Strict, diagnostics: []diagnostic{}, lines: map[string][][]byte{}}
 	options := rulesfile.Options{MergeDomains: c.Merge, CalendarMonths: c.Months, ReplicasUnknown: c.Replicas == "" && c.ReplicasDNS == ""}
 	if c.Settings {
 		found := settings()
@@ -73,10 +73,10 @@ func (c *Check) Run(streams Streams, settings SettingsChecker) error {
 
 func (c *Check) addSettings(report *checkReport, found SettingsReport) {
 	for _, message := range found.Faults {
-		report.add(finding{Severity: fault, ID: "setting", Message: message})
+		report.add(diagnostic{Severity: fault, ID: "setting", Message: message})
 	}
 	for _, message := range found.Warnings {
-		report.add(finding{Severity: warning, ID: "setting", Message: message})
+		report.add(diagnostic{Severity: warning, ID: "setting", Message: message})
 	}
 	if !report.fails() {
 		report.results = append(report.results, "ok: settings")

@@ -12,17 +12,17 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// Severities of a finding.
+// Severities of a diagnostic.
 const (
 	fault   = "fault"
 	warning = "warning"
 )
 
-// maxPrinted bounds the findings printed as text or annotations.
+// maxPrinted bounds the diagnostics printed as text or annotations.
 const maxPrinted = 100
 
-// A finding is a fault or a warning. Its JSON is documented in docs/lint.md.
-type finding struct {
+// A diagnostic is a fault or a warning. Its JSON is documented in docs/lint.md.
+type diagnostic struct {
 	File     string `json:"file"`   // "" for a setting
 	Line     int    `json:"line"`   // from 1; 0 if unknown
 	Column   int    `json:"column"` // from 1, in characters; 0 if unknown
@@ -35,15 +35,15 @@ type finding struct {
 	caret string // spaces and tabs as wide as the excerpt before the column
 }
 
-// A checkReport collects findings.
+// A checkReport collects diagnostics.
 type checkReport struct {
-	strict   bool // a warning fails the check
-	findings []finding
-	results  []string            // a line for each part without a fault
-	lines    map[string][][]byte // each file's lines
+	strict      bool // a warning fails the check
+	diagnostics []diagnostic
+	results     []string            // a line for each part without a fault
+	lines       map[string][][]byte // each file's lines
 }
 
-func (r *checkReport) add(f finding) { r.findings = append(r.findings, f) }
+func (r *checkReport) add(f diagnostic) { r.diagnostics = append(r.diagnostics, f) }
 
 func (r *checkReport) addTexts(files []rulesfile.File) {
 	for _, f := range files {
@@ -55,7 +55,7 @@ func (r *checkReport) addTexts(files []rulesfile.File) {
 func (r *checkReport) addError(err error) {
 	faults, ok := errors.AsType[rulesfile.Faults](err)
 	if !ok {
-		r.add(finding{Severity: fault, ID: "unreadable", Message: err.Error()})
+		r.add(diagnostic{Severity: fault, ID: "unreadable", Message: err.Error()})
 		return
 	}
 	for _, f := range faults {
@@ -65,7 +65,7 @@ func (r *checkReport) addError(err error) {
 
 // addAt adds a fault or a warning of a file.
 func (r *checkReport) addAt(d rulesfile.Diagnostic, severity string) {
-	found := finding{File: d.File, Line: d.Line, Column: d.Column, Severity: severity, ID: d.ID, Message: d.Message, Hint: d.Remedy}
+	found := diagnostic{File: d.File, Line: d.Line, Column: d.Column, Severity: severity, ID: d.ID, Message: d.Message, Hint: d.Remedy}
 	if lines := r.lines[d.File]; d.Line > 0 && d.Line <= len(lines) {
 		found.Excerpt, found.caret = excerpt(lines[d.Line-1], d.Column)
 	}
@@ -74,20 +74,20 @@ func (r *checkReport) addAt(d rulesfile.Diagnostic, severity string) {
 
 // fails reports whether there is a fault, or with strict a warning.
 func (r *checkReport) fails() bool {
-	return slices.ContainsFunc(r.findings, func(f finding) bool { return r.strict || f.Severity == fault })
+	return slices.ContainsFunc(r.diagnostics, func(f diagnostic) bool { return r.strict || f.Severity == fault })
 }
 
 func (r *checkReport) print(streams Streams, format string) error {
 	if format == "json" {
-		return printJSON(streams.Out, r.findings)
+		return printJSON(streams.Out, r.diagnostics)
 	}
 	out := streams.Err
 	if format == "github" {
 		out = streams.Out
 	}
-	for i, f := range r.findings {
+	for i, f := range r.diagnostics {
 		if i == maxPrinted {
-			fmt.Fprintf(streams.Err, "%d more\n", len(r.findings)-i)
+			fmt.Fprintf(streams.Err, "%d more\n", len(r.diagnostics)-i)
 			break
 		}
 		line := r.text(f)
@@ -107,7 +107,7 @@ func (r *checkReport) print(streams Streams, format string) error {
 }
 
 // text formats f for a terminal: position, message, the line with a caret, and the hint.
-func (r *checkReport) text(f finding) string {
+func (r *checkReport) text(f diagnostic) string {
 	if f.Line == 0 {
 		if f.Severity == warning && !r.strict {
 			return "weir: warning: " + terminal.PrintableLines(f.Message) + "\n"
@@ -132,7 +132,7 @@ var (
 )
 
 // annotation formats f as a workflow command of GitHub Actions.
-func (f finding) annotation() string {
+func (f diagnostic) annotation() string {
 	command, at := "error", ""
 	if f.Severity == warning {
 		command = "warning"

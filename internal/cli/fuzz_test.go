@@ -9,7 +9,7 @@ import (
 	"github.com/weir-rls/weir/internal/cli"
 )
 
-// No input makes the check panic. Each finding has an id, a position in the file, and an excerpt
+// No input makes the check panic. Each diagnostic has an id, a position in the file, and an excerpt
 // without control characters.
 func FuzzCheck(f *testing.F) {
 	for _, text := range []string{clean, zero, "domain: [", "domain: d\ndescriptors:\n\t- {key: 日本, value: *}\n", "# weir:ignore x\r\n--- 7\n--- 8\n",

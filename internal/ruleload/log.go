@@ -14,10 +14,10 @@ const maxLoggedDiagnostics = 20
 
 func logWarnings(log *zap.Logger, warnings []rulesfile.Diagnostic) {
 	for _, w := range warnings[:min(len(warnings), maxLoggedDiagnostics)] {
-		log.Warn("suspicious rule", zap.Inline(loggedDiagnostic(w)))
+		log.Warn("warning about a rule", zap.Inline(loggedDiagnostic(w)))
 	}
 	if len(warnings) > maxLoggedDiagnostics {
-		log.Warn("more suspicious rules", zap.Int("warnings_total", len(warnings)), zap.String("remedy", "run weir check"))
+		log.Warn("more warnings about rules", zap.Int("warnings_total", len(warnings)), zap.String("remedy", "run weir check"))
 	}
 }
 

@@ -83,7 +83,7 @@ func TestStoreOutageLogsOncePerSecond(t *testing.T) {
 	}
 	out.Reset()
 	for range 100 {
-		log.Warn("suspicious rule")
+		log.Warn("warning about a rule")
 	}
 	if lines := strings.Count(out.String(), "\n"); lines != 100 {
 		t.Errorf("%d lines of 100 warnings of another kind, want 100", lines)

@@ -132,8 +132,8 @@ func (s *lintSection) find(text string) (all []rulesfile.Diagnostic, err error) 
 	return all, err
 }
 
-// Every id has a section, or a row of the table of corrections. Its example has that finding alone,
-// and the corrected example has none. A comment silences a warning.
+// Every id has a section, or a row of the table of corrections. Its example has that diagnostic
+// alone, and the corrected example has none. A comment silences a warning.
 func TestLintPageHasEveryID(t *testing.T) {
 	var ids []string
 	comments := lintComments(t)
