@@ -157,7 +157,7 @@ func writeComparison(t *tables, r *simulate.Result) {
 			}
 			return cells
 		})
-	t.printf("Each limit alone, at the same numbers: denied requests (* now), and the most hits of a key admitted in any span of one window.")
+	t.printf("If each limit were the only one: the requests that each algorithm would deny (* the present one), and the most hits of a key that it admits within one window's length.")
 }
 
 func writeKeys(t *tables, r *simulate.Result) {

@@ -31,7 +31,8 @@ type Sketch[V any] struct {
 // 1,000 keys has four levels.
 const arity = 8
 
-// A counter holds what the heap compares, so that a search for the smallest count reads no key.
+// A counter holds the fields that the heap compares, so that a search for the smallest count reads
+// no key.
 type counter struct {
 	count uint64
 	key   int32

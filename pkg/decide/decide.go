@@ -79,7 +79,7 @@ func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error 
 	storeErr := d.callStore(ctx, start, result)
 	shadowMode := d.planner.options.ShadowMode
 	result.classifyAll(shadowMode)
-	ended := ctx.Err() // read once: a request that gets this error must have no lease
+	ended := ctx.Err() // read once: ctx may end after the leases were kept
 	d.endLeases(ctx, ended != nil, result)
 	switch {
 	case shadowMode:

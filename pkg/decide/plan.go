@@ -22,7 +22,7 @@ type PlannedRequest struct {
 	groups []limiters.Group // slices of ops, for one store call
 }
 
-// A Plan holds what the rules say about one descriptor: its limits and how they apply.
+// A Plan is the part of the rules that applies to one descriptor: its limits and its modes.
 type Plan struct {
 	Domain  string
 	Entries []descriptors.Entry     // the entries of the descriptor; a last entry that only ends a lease is left out

@@ -61,7 +61,7 @@ func (i *Imported) checked(t yamltree.Tree, known ...string) yamltree.Tree {
 	return t
 }
 
-// entry returns what matches a key with a value, or with any value if value is "".
+// entry returns the match of a key with a value, or with any value if value is "".
 func entry(key, value string) descriptors.NodeSpec {
 	return descriptors.NodeSpec{Entry: descriptors.Entry{Key: key, Value: value}}
 }
