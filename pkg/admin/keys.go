@@ -138,8 +138,8 @@ func stateOf(v limiters.Verdict) explain.State {
 	}
 }
 
-// inspect returns the verdict of each limit of a descriptor on one more hit of its key, in the order
-// of the limits. It charges nothing.
+// inspect returns the verdict of each limit of a descriptor on one more hit of its key, in the
+// order of the limits. It charges nothing.
 func inspect(ctx context.Context, store limiters.Taker, key string, limits []descriptors.RateLimit) ([]limiters.Verdict, error) {
 	group := make(limiters.Group, len(limits))
 	for i := range limits {
