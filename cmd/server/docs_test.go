@@ -132,8 +132,8 @@ func cell(text string) string {
 // defaultOf returns the default of a flag, and its help without the sentence that states the
 // default, or what a default of 0 stands for.
 func defaultOf(f *kong.Flag) (otherwise, meaning string) {
-	if zero := zeroMeaning.FindStringSubmatch(f.Help); zero != nil && f.Default == "0" {
-		return "`0`: " + zero[1], strings.Replace(f.Help, zero[0], "", 1)
+	if zero := zeroMeaning.FindStringSubmatch(f.Help); zero != nil && strings.TrimSuffix(f.Default, "s") == "0" {
+		return "`" + f.Default + "`: " + codeName.ReplaceAllString(zero[1], "`$0`"), strings.Replace(f.Help, zero[0], "", 1)
 	}
 	if f.Default != "" {
 		return "`" + cell(f.Default) + "`", f.Help

@@ -36,7 +36,7 @@ func (p *Prober) Await(ctx context.Context) error {
 					zap.String("remedy", "set its maxmemory-policy to noeviction"))
 			case result.EvictionPolicy == "":
 				p.Log.Warn("redis hides whether it may evict counters",
-					zap.String("remedy", "let Weir's user call INFO (+info), or set maxmemory-policy to noeviction"))
+					zap.String("remedy", "set maxmemory-policy to noeviction, and let Weir's user call INFO (+info)"))
 			}
 			p.Log.Info("redis answers", zap.Duration("took_seconds", result.RoundTrip))
 			return nil

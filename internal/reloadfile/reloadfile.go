@@ -32,7 +32,7 @@ type Value[T any] struct {
 // A check reads the files if they have changed.
 type check struct {
 	done     chan struct{} // closed at the end
-	deadline time.Time     // of those that wait for it
+	deadline time.Time     // of the calls that wait for it
 }
 
 // New reads a value from the files at paths. It returns the error of read, and passes a later error
@@ -46,11 +46,12 @@ func New[T any](prefix string, paths []string, read func() (T, error), failed fu
 // that fails, or takes longer than a second because the disk hangs, Current returns the last value,
 // and a later call has the new one.
 func (v *Value[T]) Current() T {
+	deadline := time.Now().Add(maxWait)
 	c, began := v.begin()
-	c.wait()
+	c.wait(deadline)
 	if !began { // a check that began earlier may have missed the change
 		c, _ = v.begin()
-		c.wait()
+		c.wait(deadline)
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -87,9 +88,12 @@ func (v *Value[T]) run(c *check) {
 	}
 }
 
-// wait waits until the check ends, but not after its deadline.
-func (c *check) wait() {
-	timeout := time.NewTimer(time.Until(c.deadline))
+// wait waits until the check ends, but neither after its deadline nor after that of the caller.
+func (c *check) wait(deadline time.Time) {
+	if c.deadline.Before(deadline) {
+		deadline = c.deadline
+	}
+	timeout := time.NewTimer(time.Until(deadline))
 	defer timeout.Stop()
 	select {
 	case <-c.done:

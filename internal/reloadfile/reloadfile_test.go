@@ -177,3 +177,23 @@ func TestPanicOfAReadKeepsTheValue(t *testing.T) {
 	f.afterRead = nil
 	f.expect("123", 3, 1)
 }
+
+func TestCallWaitsAtMostASecondForTwoChecks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFiles(t)
+		ended := make(chan struct{})
+		f.afterRead = func() { time.Sleep(maxWait * 9 / 10) }
+		f.write("b", "23")
+		go func() { f.Current(); close(ended) }()
+		synctest.Wait()
+		f.write("b", "234") // so the second check reads too
+		start := time.Now()
+		f.Current()
+		if waited := time.Since(start); waited != maxWait {
+			t.Errorf("waited for %v, want %v", waited, maxWait)
+		}
+		<-ended
+		time.Sleep(2 * maxWait)
+		f.expect("1234", 3, 0)
+	})
+}

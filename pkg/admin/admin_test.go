@@ -397,6 +397,16 @@ func TestStoreFailuresAreReportedWithTheReason(t *testing.T) {
 	}
 }
 
+func TestCallerThatLeavesIsNoFailureOfTheStore(t *testing.T) {
+	f := newFixture(t, func(o *Options) { o.Store = &limiterstest.FailingStore{Store: o.Store.(limiters.Store)} })
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	rule := f.rules.Domain("shop").Match([]descriptors.Entry{{Key: "user_id", Value: "42"}})
+	if _, err := f.api.states(ctx, target{rule, "k"}); !errors.Is(err, errStore) || len(f.failures) > 0 {
+		t.Errorf("%v, reported %q, want %v and no report", err, f.failures, errStore)
+	}
+}
+
 func TestCallsWithoutRulesGet503(t *testing.T) {
 	const shop = `{"domain":"shop","descriptors":[[["user_id","42"]]]}`
 	none := newFixture(t, func(o *Options) {

@@ -28,7 +28,7 @@ func (a *API) explain(ctx context.Context, in *body[api.ExplainRequest]) (*body[
 	}
 	if in.Body.Live {
 		if err := a.addStates(ctx, explanation); err != nil {
-			return nil, a.storeFailed(explainPath, err)
+			return nil, a.storeFailed(ctx, explainPath, err)
 		}
 	}
 	return &body[*explain.Explanation]{explanation}, nil

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -101,9 +102,12 @@ var (
 	errNoRules = huma.Error503ServiceUnavailable("no rules are loaded yet")
 )
 
-// storeFailed reports why the store failed, and returns the error for the caller.
-func (a *API) storeFailed(route string, reason error) error {
-	a.options.StoreFailed(route, reason)
+// storeFailed reports why the store failed, unless the caller has left, and returns the error for
+// the caller.
+func (a *API) storeFailed(ctx context.Context, route string, reason error) error {
+	if !errors.Is(ctx.Err(), context.Canceled) {
+		a.options.StoreFailed(route, reason)
+	}
 	return errStore
 }
 
@@ -116,7 +120,7 @@ func (a *API) states(ctx context.Context, t target) ([]api.LimitState, error) {
 	defer cancel()
 	verdicts, err := inspect(ctx, a.options.Store, t.key, t.rule.Limits)
 	if err != nil {
-		return nil, a.storeFailed(peekPath, err)
+		return nil, a.storeFailed(ctx, peekPath, err)
 	}
 	states := make([]api.LimitState, len(verdicts))
 	for i, v := range verdicts {

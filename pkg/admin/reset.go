@@ -55,7 +55,7 @@ func (a *API) refuse(ctx context.Context, change Change, err error) error {
 func (a *API) failChange(ctx context.Context, change Change, reason error) error {
 	change.Outcome, change.Detail = Failed, "the store failed"
 	a.audit(ctx, change)
-	return a.storeFailed(change.Action, reason)
+	return a.storeFailed(ctx, change.Action, reason)
 }
 
 func (a *API) reset(ctx context.Context, in *body[api.KeyRequest]) (*body[api.KeyReset], error) {

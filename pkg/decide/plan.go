@@ -60,12 +60,12 @@ const (
 // EndsLease reports whether the descriptor ends a lease.
 func (p *Plan) EndsLease() bool { return p.Kind == EndLease }
 
-// clear clears r and keeps its memory.
-func (r *PlannedRequest) clear() {
-	clear(r.Plans)
-	clear(r.ops)
-	clear(r.groups)
-	*r = PlannedRequest{Plans: r.Plans[:0], ops: r.ops[:0], groups: r.groups[:0]}
+// clear clears planned and keeps its memory.
+func (planned *PlannedRequest) clear() {
+	clear(planned.Plans)
+	clear(planned.ops)
+	clear(planned.groups)
+	*planned = PlannedRequest{Plans: planned.Plans[:0], ops: planned.ops[:0], groups: planned.groups[:0]}
 }
 
 // A Planner matches requests to their limits, as [Decider.Decide] does before the store call. It is

@@ -81,7 +81,7 @@ const (
 	NotJSON        SkipReason = "not_json"        // not a JSON object, or a value of a wrong type
 	BadTime        SkipReason = "bad_time"        // t is missing, not a time, or outside the years 1971 to 2199
 	NoDomain       SkipReason = "no_domain"       // domain is missing or empty
-	BadDescriptors SkipReason = "bad_descriptors" // descriptors is missing, empty or invalid, or left_out is no number of descriptors
+	BadDescriptors SkipReason = "bad_descriptors" // descriptors is missing, empty or invalid, or left_out is not from 0 to 100
 	BadHits        SkipReason = "bad_hits"        // hits is not a whole number, or has not one number for each descriptor
 	BadOverrides   SkipReason = "bad_overrides"   // overrides has not one limit or null for each descriptor
 	OutOfOrder     SkipReason = "out_of_order"    // earlier than a line that has been returned

@@ -316,12 +316,16 @@ func (k *kong) scopeFlag(p *kongPlugin) {
 				scope, prefix, unknown, routes)
 			prefix = unknown
 		}
-		k.send(prefix, scope)
+		k.send(p.line, prefix, scope)
 	}
 }
 
 // send adds the --route that sends a scope.
-func (k *kong) send(prefix, scope string) {
+func (k *kong) send(line int, prefix, scope string) {
+	if strings.ContainsAny(prefix, ": '\"\\$`&;|<>()") {
+		k.note(line, "weir gen cannot route the prefix %s: give its Envoy route the entry (scope, %s)", prefix, scope)
+		return
+	}
 	k.sent[prefix] = scope
 	k.flag("--route %s:scope=%s", prefix, scope)
 }
@@ -351,7 +355,7 @@ func (k *kong) addUnlimited() {
 			k.note(path.line, "%s and another --route have the prefix %s: give %s an Envoy route with the entry (scope, %s)",
 				path.route, path.prefix, path.route, scope)
 		default:
-			k.send(path.prefix, scope)
+			k.send(path.line, path.prefix, scope)
 		}
 	}
 }

@@ -680,6 +680,9 @@ func TestKongRouteWithoutPluginHasNoScopeOfAShorterPath(t *testing.T) {
 		{name: "a route with the same path", text: "routes: [" + api + ",\n{name: public, paths: [/api]}]",
 			flags: []string{"/api:scope=route:api"},
 			notes: "file:2: route:public and another --route have the prefix /api: give route:public an Envoy route with the entry (scope, none)\n"},
+		{name: "a path with a colon", text: "routes: [" + api + ",\n{name: batch, paths: ['/api/v1:batch']}]",
+			flags: []string{"/api:scope=route:api"},
+			notes: "file:2: weir gen cannot route the prefix /api/v1:batch: give its Envoy route the entry (scope, none)\n"},
 	} {
 		imported, err := kongReader("file", []byte(c.text))
 		must.Succeed(t, err)

@@ -196,6 +196,13 @@ func theWorstPolicyIsTold(t *testing.T, c *redistest.Cluster) {
 			t.Errorf("%+v, %v, want %q", got, err, want)
 		}
 	}
+	c.Servers[1].SetUser(t, "default", "-info")
+	defer c.Servers[1].SetUser(t, "default", "+info")
+	for range 10 { // in any order of the replies
+		if got, err := openCluster(t, c).Probe(t.Context()); err != nil || got.EvictionPolicy != "" {
+			t.Errorf("%+v, %v, want an unknown policy", got, err)
+		}
+	}
 }
 
 func TestClusterErrorsDoNotQuoteCommands(t *testing.T) {

@@ -15,8 +15,8 @@ type ProbeResult struct {
 	// RoundTrip is the shortest duration of a few calls without operations, in a cluster to the
 	// nearest master. If it exceeds the timeout, every Take would fail.
 	RoundTrip time.Duration
-	// EvictionPolicy is the maxmemory-policy, or "" if an ACL forbids INFO. In a cluster, a policy
-	// that may evict counters takes precedence.
+	// EvictionPolicy is the maxmemory-policy, or "" if INFO failed or does not state it. In a
+	// cluster, a policy that may evict counters takes precedence, and then an unknown one.
 	EvictionPolicy string
 }
 
@@ -61,7 +61,7 @@ func (s *Store) Probe(ctx context.Context) (ProbeResult, error) {
 	all := results[0]
 	for _, r := range results[1:] {
 		all.RoundTrip = min(all.RoundTrip, r.RoundTrip)
-		if r.MayEvict() {
+		if r.MayEvict() || r.EvictionPolicy == "" && !all.MayEvict() {
 			all.EvictionPolicy = r.EvictionPolicy
 		}
 	}
