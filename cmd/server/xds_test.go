@@ -145,6 +145,25 @@ func TestCorrectedOverlayPutsRejectedRulesInForce(t *testing.T) {
 	}
 }
 
+// The log and the metrics report a push that cannot be read.
+func TestUnreadablePushIsAFailedLoad(t *testing.T) {
+	t.Parallel()
+	plane, address := startControlPlane(t)
+	s := startServer(t, "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL="+address, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")
+	if rejection := plane.push("1", 5); rejection != "" {
+		t.Fatal(rejection)
+	}
+	if rejection := plane.pushAll("2", &anypb.Any{}); rejection == "" {
+		t.Error("a resource without a type is accepted")
+	}
+	if line, _ := s.log.await(t, 0, "rules not loaded"); !strings.Contains(line, "resource 1 of 1") {
+		t.Errorf("logged %s, want the resource", line)
+	}
+	if got := s.metric("weir_rules_last_load_successful"); got != "0" {
+		t.Errorf("weir_rules_last_load_successful is %s, want 0", got)
+	}
+}
+
 // Weir starts with the rules of the file while the control plane is unreachable, and is ready. A
 // file with faults is not used.
 func TestStartWithReceivedRules(t *testing.T) {

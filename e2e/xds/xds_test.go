@@ -44,7 +44,10 @@ func start(t *testing.T, source *xds.Source) *watch {
 }
 
 // load puts the rules of files in force. After an error the old rules stay.
-func (w *watch) load(files []rulesfile.File) error {
+func (w *watch) load(files []rulesfile.File, err error) error {
+	if err != nil {
+		return err
+	}
 	rules, err := rulesfile.Parse(files...)
 	if err == nil {
 		w.rules.Store(rules)

@@ -6,6 +6,7 @@
 package ruleload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,8 +54,9 @@ type Loader struct {
 	mu           sync.Mutex       // guards the fields below, and calls of options.Loaded
 	files        []rulesfile.File // read last, with or without faults
 	overlay      overlay          // read last without faults of its own
+	readFault    error            // why the files that came last could not be read; nil if they were
 	overlayFault error            // why the overlay that was read last is not in force; nil if it is
-	current      string           // fingerprint of the files and the overlay in force; "" if there are none, or after a failed load
+	current      string           // fingerprint of the files and the overlay in force; "" if there are none, or while a fault is reported
 	lastError    string           // logged last; "" after a load without an error
 }
 
@@ -151,7 +153,7 @@ func (l *Loader) Close(ctx context.Context) error {
 // watchXDS loads the rules that the control plane sends, until ctx ends.
 func (l *Loader) watchXDS(ctx context.Context) error {
 	source := *l.options.XDS
-	source.HasRules = l.Rules() != nil
+	source.HasRules = func() bool { return l.Rules() != nil }
 	events := &connectionLog{log: l.log.With(zap.String("source", source.Server))}
 	source.Notify = func(e xds.Event) {
 		events.add(e)
@@ -159,7 +161,7 @@ func (l *Loader) watchXDS(ctx context.Context) error {
 			l.options.XDS.Notify(e)
 		}
 	}
-	return source.Watch(ctx, func(files []rulesfile.File) error { return l.load(files, nil) })
+	return source.Watch(ctx, l.load)
 }
 
 // Reload makes Watch read the files now. The result is logged even if nothing has changed.
@@ -179,6 +181,7 @@ func (l *Loader) Reload() {
 func (l *Loader) load(files []rulesfile.File, err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.readFault = err
 	if err == nil {
 		err = l.apply(files)
 	}
@@ -224,8 +227,9 @@ func (l *Loader) apply(files []rulesfile.File) error {
 	l.lastError = ""
 	logWarnings(l.log, warnings)
 	l.options.Loaded(rules, nil)
-	if l.overlayFault != nil {
-		l.options.Loaded(nil, l.overlayFault) // so that the metrics do not show a fault as corrected
+	if fault := cmp.Or(l.overlayFault, l.readFault); fault != nil {
+		l.options.Loaded(nil, fault) // so that the metrics do not show the fault as corrected
+		l.current = ""               // so that the correction is reported, even if it changes nothing
 	}
 	logLoaded(l.log, old, rules)
 	if l.received != nil {

@@ -3,6 +3,7 @@ package ruleload
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -75,19 +76,94 @@ func TestFaultsLeaveTheRulesInForce(t *testing.T) {
 	}
 }
 
-// New rules do not hide that the overlay still has faults.
+// New rules do not hide that the overlay still has faults. A return to the overlay in force
+// corrects them.
 func TestFaultyOverlayIsReportedAfterEachLoad(t *testing.T) {
 	l, _, failures := opened(t)
+	l.loadOverlay(yaml("domain: d\n"), nil)
 	l.loadOverlay(yaml("domain: ["), nil)
 	*failures = nil
 	must.Succeed(t, l.load(yaml(rulesText+"# new\n"), nil))
 	if len(*failures) != 1 {
 		t.Errorf("reported %v after new rules, want the fault of the overlay", *failures)
 	}
+	before := l.Rules()
 	l.loadOverlay(yaml("domain: d\n"), nil)
+	if l.Rules() == before {
+		t.Error("the correction of the overlay was not reported")
+	}
 	must.Succeed(t, l.load(yaml(rulesText+"# newer\n"), nil))
 	if len(*failures) != 1 {
 		t.Errorf("reported %v after a good overlay, want nothing more", *failures)
+	}
+}
+
+// A new overlay does not hide that the rules still cannot be read.
+func TestUnreadableRulesAreReportedAfterANewOverlay(t *testing.T) {
+	l, _, failures := opened(t)
+	_ = l.load(nil, errors.New("unreadable"))
+	*failures = nil
+	l.loadOverlay(yaml("domain: d\n# new\n"), nil)
+	if len(*failures) != 1 {
+		t.Errorf("reported %v after a new overlay, want that the rules cannot be read", *failures)
+	}
+}
+
+// The last report is a failure while the rules or the overlay, as they were read last, have a
+// fault. The rules in force are those that were last parsed without one.
+func TestFaultsAreReportedUntilTheirCorrection(t *testing.T) {
+	const unreadable, malformed = "unreadable", "domain: ["
+	perSecond := "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 2}}]\n"
+	calendar := "domain: d\ndescriptors: [{key: k, rate_limit: {window_start: calendar}}]\n" // conflicts with perSecond
+	rulesTexts := []string{rulesText, perSecond, malformed, unreadable}
+	overlayTexts := []string{"domain: d\n", calendar, malformed, unreadable}
+	read := func(text string) ([]rulesfile.File, error) {
+		if text == unreadable {
+			return nil, errors.New(text)
+		}
+		return yaml(text), nil
+	}
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		l, _, _ := opened(t)
+		var last error
+		l.options.Loaded = func(_ *descriptors.Rules, err error) { last = err }
+		rules, overlay, inForce := rulesText, overlayTexts[0], l.Rules().Version()
+		var rulesUnreadable, overlayFaulty, combinedFaulty bool
+		trace := ""
+		for range 12 {
+			reparse := true
+			if random.IntN(2) == 0 {
+				text := rulesTexts[random.IntN(len(rulesTexts))]
+				trace += "\nrules: " + text
+				if rulesUnreadable = text == unreadable; rulesUnreadable {
+					reparse = false
+				} else {
+					rules = text
+				}
+				_ = l.load(read(text))
+			} else {
+				text := overlayTexts[random.IntN(len(overlayTexts))]
+				trace += "\noverlay: " + text
+				if overlayFaulty = text == unreadable || text == malformed; overlayFaulty {
+					reparse = false
+				} else {
+					overlay = text
+				}
+				l.loadOverlay(read(text))
+			}
+			if reparse {
+				o, err := rulesfile.ParseOverlay(yaml(overlay)...)
+				must.Succeed(t, err)
+				parsed, _, err := rulesfile.ParseWith(rulesfile.Options{Overlay: o}, yaml(rules)...)
+				if combinedFaulty = err != nil; err == nil {
+					inForce = parsed.Version()
+				}
+			}
+			if want := rulesUnreadable || overlayFaulty || combinedFaulty; (last != nil) != want || l.Rules().Version() != inForce {
+				t.Fatalf("seed %d: reported %v, want a fault: %v; rules %s, want %s:%s", seed, last, want, l.Rules().Version(), inForce, trace)
+			}
+		}
 	}
 }
 

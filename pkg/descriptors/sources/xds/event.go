@@ -9,7 +9,7 @@ type Kind int
 const (
 	Connected    Kind = iota // a stream is open
 	Disconnected             // the stream ended or could not be opened; Err is nil only at the end of Watch
-	Accepted                 // a push was applied
+	Accepted                 // a push was loaded
 	Unchanged                // a push repeated the one accepted last
 	Rejected                 // a push was rejected
 )

@@ -28,11 +28,11 @@ var rejectionWaits = backoff.Backoff{Initial: 100 * time.Millisecond, Max: 5 * t
 // A watch is the state of one call of Watch.
 type watch struct {
 	*Source
-	apply func([]rulesfile.File) error
+	load  func([]rulesfile.File, error) error
 	waits backoff.Backoff
 
 	version  string // last accepted
-	accepted string // fingerprint of the last accepted files; "" initially, and after apply has rejected a push
+	accepted string // fingerprint of the last accepted files; "" initially, and after load has rejected a push
 
 	rejected   string // the last rejected version
 	rejections int    // consecutive rejections of that version
@@ -71,7 +71,7 @@ func (w *watch) runStream(ctx context.Context) (connectionResult, error) {
 	opened := time.Now()
 	s := &stream{AggregatedDiscoveryService_StreamAggregatedResourcesClient: client}
 	s.send(&discovery.DiscoveryRequest{Node: w.node(), TypeUrl: TypeURL, VersionInfo: w.version})
-	if w.version != "" || w.accepted != "" || w.HasRules {
+	if w.version != "" || w.accepted != "" || w.HasRules != nil && w.HasRules() {
 		stop := s.requestAll(w.version, cmp.Or(w.replyTimeout, defaultReplyTimeout))
 		defer func() {
 			cancel(nil) // ends a Send that blocks
@@ -95,21 +95,18 @@ func (w *watch) runStream(ctx context.Context) (connectionResult, error) {
 	}
 }
 
-// handle applies a push and returns its acknowledgement or rejection.
+// handle loads a push and returns its acknowledgement or rejection.
 func (w *watch) handle(ctx context.Context, push *discovery.DiscoveryResponse) *discovery.DiscoveryRequest {
 	version := push.GetVersionInfo()
 	files, err := convert(push)
 	switch now := rulesfile.Fingerprint(files); {
-	case err != nil:
-		w.waitBeforeRepeat(ctx, version)
-		w.reject(version, err)
-	case now == w.accepted:
+	case err == nil && now == w.accepted:
 		w.accept(Event{Kind: Unchanged, Version: version, Files: len(files)}, now)
 	default:
 		w.waitBeforeRepeat(ctx, version)
-		if err = w.apply(files); err != nil {
-			// The caller may put these files in force later, so it must hear of a return to the
-			// files before them.
+		if err = w.load(files, err); err != nil {
+			// The caller has reported a fault, and may put these files in force later. So it must
+			// hear of a return to the files before them.
 			w.accepted = ""
 			w.reject(version, err)
 			break

@@ -21,7 +21,8 @@ type watch struct {
 	source *xds.Source
 	rules  atomic.Pointer[descriptors.Rules]
 	events chan xds.Event
-	loads  chan []rulesfile.File // the files of each push, before they are parsed
+	loads  chan []rulesfile.File // the files of each readable push, before they are parsed
+	faults chan error            // of each push that cannot be read
 	stop   func()
 }
 
@@ -31,7 +32,7 @@ var quick = backoff.Backoff{Initial: time.Millisecond, Max: 20 * time.Millisecon
 // start watches until the test ends or calls stop. It sets a short backoff if the source has none.
 func start(t *testing.T, source *xds.Source) *watch {
 	t.Helper()
-	w := &watch{t: t, source: source, events: make(chan xds.Event, 10_000), loads: make(chan []rulesfile.File, 100)}
+	w := &watch{t: t, source: source, events: make(chan xds.Event, 10_000), loads: make(chan []rulesfile.File, 100), faults: make(chan error, 100)}
 	if source.Backoff == (backoff.Backoff{}) {
 		source.Backoff = quick
 	}
@@ -39,7 +40,11 @@ func start(t *testing.T, source *xds.Source) *watch {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- source.Watch(ctx, func(files []rulesfile.File) error {
+		done <- source.Watch(ctx, func(files []rulesfile.File, err error) error {
+			if err != nil {
+				w.faults <- err
+				return err
+			}
 			w.loads <- files
 			return w.load(files)
 		})

@@ -53,10 +53,10 @@ type Source struct {
 	// is 1 s to 10 s with full jitter.
 	Backoff backoff.Backoff
 
-	// HasRules is set if rules are in force before the first push, such as those of an earlier
-	// Watch. They end even if the server has deleted them meanwhile and does not reply to a first
-	// request.
-	HasRules bool
+	// HasRules, if not nil, returns whether rules are in force. Watch calls it for each stream.
+	// Rules that Watch did not accept, such as those of an earlier Watch, must end too if the
+	// server has deleted them meanwhile. Such a server may not reply to a first request.
+	HasRules func() bool
 
 	// Notify, if not nil, receives each event on the goroutine of Watch.
 	Notify func(Event)
@@ -65,16 +65,16 @@ type Source struct {
 }
 
 // Watch keeps a stream to the server until ctx ends, and returns the error of ctx. It passes each
-// push that differs from the one accepted last to apply, as files sorted by name. A push without
-// resources is an empty list: no rules. If apply returns an error, or a resource cannot be read,
-// Watch rejects the push and sends the server the text of the error. After an error of apply, Watch
-// passes it the next readable push, whatever it contains. Watch calls apply and Notify from its own
-// goroutine and leaves no goroutine behind.
+// push that differs from the one accepted last to load, as files sorted by name. A push without
+// resources is an empty list: no rules. If a push cannot be read, load receives the error instead,
+// and must return it or another. If load returns an error, Watch rejects the push and sends the
+// server the text of the error. It then passes on the next push, whatever it contains. Watch calls
+// load and Notify from its own goroutine and leaves no goroutine behind.
 //
 // When a connection ends the rules stay in force. A push that repeats them is acknowledged without
-// a call of apply.
-func (s *Source) Watch(ctx context.Context, apply func([]rulesfile.File) error) error {
-	w := &watch{Source: s, apply: apply, waits: s.Backoff}
+// a call of load.
+func (s *Source) Watch(ctx context.Context, load func([]rulesfile.File, error) error) error {
+	w := &watch{Source: s, load: load, waits: s.Backoff}
 	if w.waits == (backoff.Backoff{}) {
 		w.waits = backoff.Backoff{Initial: time.Second, Max: defaultMaxWait, Jitter: 1}
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -294,7 +295,7 @@ func TestSameVersionFromRestartedServerIsRequestedAgain(t *testing.T) {
 // has none. Saved rules that the server has deleted meanwhile must end.
 func TestDeletedRulesEndAfterARestart(t *testing.T) {
 	s := serve(t, "127.0.0.1:0")
-	source := &xds.Source{Server: s.address, HasRules: true}
+	source := &xds.Source{Server: s.address, HasRules: func() bool { return true }}
 	source.SetTimeouts(0, 10*time.Millisecond)
 	w := start(t, source)
 	st, first := s.accept()
@@ -309,6 +310,40 @@ func TestDeletedRulesEndAfterARestart(t *testing.T) {
 	if domains, n := w.rules.Load().Counts(); domains != 0 || n != 0 {
 		t.Errorf("%d domains, %d rules, want none", domains, n)
 	}
+}
+
+// The caller may put rejected rules in force later, for example after it has corrected an overlay.
+// They must end too if the server has deleted them meanwhile.
+func TestRejectedRulesThatCameIntoForceEnd(t *testing.T) {
+	s := serve(t, "127.0.0.1:0")
+	var inForce atomic.Bool
+	source := &xds.Source{Server: s.address, HasRules: inForce.Load}
+	source.SetTimeouts(0, 10*time.Millisecond)
+	start(t, source)
+	st, _ := s.accept()
+	mustReject(t, st.send("1", broken(t, "ugc")), "")
+	inForce.Store(true)
+	close(st.end)
+	st, _ = s.accept()
+	if second := st.request(); second.GetVersionInfo() != "?" {
+		t.Errorf("the second request is %v, want one for everything", second)
+	}
+}
+
+// The caller hears of a push that cannot be read, and when it is corrected, even by the rules that
+// are in force.
+func TestUnreadablePushIsReportedUntilTheNextPush(t *testing.T) {
+	s := serve(t, "127.0.0.1:0")
+	w := start(t, &xds.Source{Server: s.address})
+	st, _ := s.accept()
+	acknowledged(t, st.send("1", domain(t, "ugc", 5)), "1")
+	receive(t, w.loads, "rules")
+	reason := mustReject(t, st.send("2", &anypb.Any{}), "1")
+	if err := receive(t, w.faults, "the fault"); err.Error() != reason {
+		t.Errorf("reported %q, want %q", err, reason)
+	}
+	acknowledged(t, st.send("1", domain(t, "ugc", 5)), "1")
+	receive(t, w.loads, "the rules before the fault")
 }
 
 func TestEndedStreamIsReopened(t *testing.T) {
