@@ -18,6 +18,9 @@ import (
 // Local and remote counts are never merged, so in one window the replicas together admit at most
 // the limit through the store plus replicas times the share. The share depends on the size of
 // charges, because a few large charges spread less evenly over the replicas than many small ones.
+// So charges of several sizes may exceed a replica's share at one instant if the capacity of a
+// funnel differs from its limit. The level of a funnel is a time, and for each size, the share
+// scales rate and capacity separately.
 //
 // Once the local store has decided an operation with a lease, all other ends go to both stores,
 // because the lease may be in either. Ends are never denied, and FallbackStats does not count them.
