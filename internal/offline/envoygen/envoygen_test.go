@@ -121,6 +121,9 @@ func TestProblemsNameRuleAndRemedy(t *testing.T) {
 		{oneDescriptor("key: user"), optionsOf("--from user=status:600"), "write status:CODES"},
 		{oneDescriptor("key: user"), optionsOf("--from user=method", "--from user=path"), "--from names the key user twice: remove one"},
 		{oneDescriptor("key: user"), optionsOf("--from user=status:a=401", "--from user=status:a=403"), `the value "a" is given twice: remove one`},
+		{oneDescriptor("key: user"), optionsOf("--from user=status:a=5xx", "--from user=status:b=401,503"), "an earlier --from of this key has the status 503 too: remove it from one of them"},
+		{oneDescriptor("key: user"), optionsOf("--from user=status:503", "--from user=status:b=499-505"), "an earlier --from of this key has the status 503 too"},
+		{oneDescriptor("key: user"), optionsOf("--from user=status:404-400"), "write status:CODES"},
 		{oneDescriptor("key: user"), optionsOf("--hits user=-1"), "want a number of at most 1000000000, or one command"},
 		{oneDescriptor("key: user"), optionsOf("--cost user=%A% %B%"), "or one command"},
 		{oneDescriptor("key: user"), optionsOf("--cost user=2000000000"), "want a number of at most"},
@@ -144,9 +147,6 @@ func TestProblemsNameRuleAndRemedy(t *testing.T) {
 	}
 }
 
-// Every assumption that the output rests on is a note.
-func TestNotesNameAssumptions(t *testing.T) {
-	for _, c := range []struct {
 // A rule may replace the limits of another one if Envoy sends both or neither at the end of a
 // request.
 func TestRuleReplacesLimitsAtTheEndOfARequest(t *testing.T) {
@@ -159,6 +159,9 @@ func TestRuleReplacesLimitsAtTheEndOfARequest(t *testing.T) {
 	}
 }
 
+// Every assumption that the output rests on is a note.
+func TestNotesNameAssumptions(t *testing.T) {
+	for _, c := range []struct {
 		rules string
 		o     Options
 		want  string
