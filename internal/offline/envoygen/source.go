@@ -64,6 +64,13 @@ var wellKnown = map[string]source{
 // matchKeys are the default keys of actions that need a condition.
 var matchKeys = []string{"header_match", "query_match", "remote_address_match"}
 
+// IsKnownKey reports whether weir gen knows the key, so that it does not take the value from a
+// header with the name of the key.
+func IsKnownKey(key string) bool {
+	_, known := wellKnown[strings.ToLower(key)]
+	return known || slices.Contains(matchKeys, key)
+}
+
 var headerName = regexp.MustCompile("^:?[-!#$%&'*+.^_`|~0-9a-z]+$")
 
 // defaultSource returns the source of a key that --from does not name. For an unknown key it is a
