@@ -64,11 +64,10 @@ var wellKnown = map[string]source{
 // matchKeys are the default keys of actions that need a condition.
 var matchKeys = []string{"header_match", "query_match", "remote_address_match"}
 
-// IsKnownKey reports whether weir gen knows the key, so that it does not take the value from a
-// header with the name of the key.
+// IsKnownKey reports whether weir gen knows the key, and does not take its value from a header.
 func IsKnownKey(key string) bool {
-	_, known := wellKnown[strings.ToLower(key)]
-	return known || slices.Contains(matchKeys, key)
+	s, known := wellKnown[strings.ToLower(key)]
+	return known && s.kind != fromHeader || slices.Contains(matchKeys, key)
 }
 
 var headerName = regexp.MustCompile("^:?[-!#$%&'*+.^_`|~0-9a-z]+$")

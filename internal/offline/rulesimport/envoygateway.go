@@ -178,7 +178,7 @@ func (g *gateway) readMatch(n yamltree.Tree, kind string) []descriptors.NodeSpec
 		g.problem(n.Line(), "a %s without a name", kind)
 		return nil
 	}
-	key := g.keyOf(kind, name)
+	key := g.sourceKey(name, kind, name)
 	g.flag("%s", fromFlag(key, kind, name))
 	match := fields.Get("type")
 	switch match.Text() {

@@ -226,7 +226,7 @@ func (k *kong) readLimitBy(p *kongPlugin, config yamltree.Tree) {
 			k.problem(p.line, "the header_name %s has a *, which is a wildcard in a key", p.header)
 			return
 		}
-		p.by = entry(k.keyOf("header", p.header), "")
+		p.by = entry(k.sourceKey(p.header, "header", p.header), "")
 		k.note(p.line, "limit_by header: Kong counts a request without %s by its address, and Envoy sends no descriptor for it", p.header)
 	case "path":
 		path := config.Get("path").Text()

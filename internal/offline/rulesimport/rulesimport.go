@@ -94,10 +94,9 @@ func (i *Imported) flag(format string, values ...any) {
 	}
 }
 
-// keyOf returns the key for a header or a parameter of the query, whose kind is header or query. The
-// key is its name, with the kind before it if the name is a key from another source.
-func (i *Imported) keyOf(kind, name string) string {
-	key := name
+// sourceKey returns the key for a header or a parameter of the query, whose kind is header or query.
+// If key has another source, sourceKey puts the kind before it.
+func (i *Imported) sourceKey(key, kind, name string) string {
 	taken := func(f string) bool {
 		return strings.HasPrefix(f, "--from "+key+"=") && f != fromFlag(key, kind, name)
 	}
@@ -108,7 +107,7 @@ func (i *Imported) keyOf(kind, name string) string {
 }
 
 // importKeys are keys that imports choose themselves.
-var importKeys = []string{"rule", "route", "scope", "consumer", "credential"}
+var importKeys = []string{"rule", "route", "scope", "consumer", "credential", "lease"}
 
 // fromFlag returns the argument of weir gen for a key from a header or a parameter.
 func fromFlag(key, kind, name string) string { return fmt.Sprintf("--from %s=%s:%s", key, kind, name) }

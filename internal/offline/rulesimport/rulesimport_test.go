@@ -718,6 +718,8 @@ services:
 - {name: b, plugins: [{name: rate-limiting, config: {day: 5, limit_by: header, header_name: scope}}]}
 - {name: c, plugins: [{name: rate-limiting, config: {day: 5, limit_by: header, header_name: X-User}}]}
 `
+	nginxNames = "limit_conn_zone $http_lease zone=a:1m; limit_req_zone $http_path zone=b:1m rate=1r/s; limit_req_zone $uri zone=c:1m rate=2r/s; " +
+		"limit_req_zone $http_user_agent zone=d:1m rate=3r/s; limit_conn a 3; limit_req zone=b; limit_req zone=c; limit_req zone=d;"
 )
 
 // A header or a parameter with the name of a key from another source has a key of its own. So a
@@ -730,6 +732,7 @@ func TestHeadersAndParametersDoNotTakeOtherKeys(t *testing.T) {
 		gatewayNames: {EnvoyGateway, []string{"query_path=query:path", "rule=constant", "header_rule=header:rule", "user=header:user",
 			"query_user=query:user", "query_header_rule=query:header_rule"}},
 		kongNames: {kongReader, []string{"header_remote_address=header:remote_address", "header_scope=header:scope", "x-user=header:x-user"}},
+		nginxNames: {nginxReader, []string{"header_lease=header:lease", "header_path=header:path", "user_agent=header:user-agent"}},
 	} {
 		imported, err := c.read("file", []byte(text))
 		must.Succeed(t, err)
@@ -750,7 +753,7 @@ func TestCommentHasArgumentsOfGen(t *testing.T) {
 	for text, read := range map[string]reader{
 		limitadorSample: Limitador, limitadorResource: Limitador, nginxSample: nginxReader, nginxExempt: nginxReader,
 		nginxPair + "limit_req zone=a burst=5; limit_req zone=c burst=500;": nginxReader, kongSample: kongReader, kongHosts: kongReader,
-		gatewaySample: EnvoyGateway, gatewayDots: EnvoyGateway, gatewayNames: EnvoyGateway, kongNames: kongReader,
+		gatewaySample: EnvoyGateway, gatewayDots: EnvoyGateway, gatewayNames: EnvoyGateway, kongNames: kongReader, nginxNames: nginxReader,
 	} {
 		imported, err := read("file", []byte(text))
 		must.Succeed(t, err)
