@@ -48,8 +48,8 @@ type boundaryFault struct {
 // of a second, or into any interval of that length.
 const slowest = time.Second / 5
 
-// reportBoundaries counts the errors of calls, and fails the check if there is a fault. Without one,
-// it skips the check if the calls were too slow to show a fault.
+// reportBoundaries counts the errors of calls, and fails the check if there is a fault. Without a
+// fault, it skips the check if the calls were too slow to show one.
 func (t *trial) reportBoundaries(rule string, ops []op, f *boundaryFault) {
 	t.countErrors(ops)
 	if f == nil {

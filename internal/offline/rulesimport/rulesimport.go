@@ -94,8 +94,8 @@ func (i *Imported) flag(format string, values ...any) {
 	}
 }
 
-// sourceKey returns the key for a header or a parameter of the query, whose kind is header or query.
-// If key has another source, sourceKey puts the kind before it.
+// sourceKey returns the key for a header or a parameter of the query. kind is header or query. If
+// key has another source, sourceKey puts the kind before it.
 func (i *Imported) sourceKey(key, kind, name string) string {
 	taken := func(f string) bool {
 		return strings.HasPrefix(f, "--from "+key+"=") && f != fromFlag(key, kind, name)

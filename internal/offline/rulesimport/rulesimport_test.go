@@ -731,7 +731,7 @@ func TestHeadersAndParametersDoNotTakeOtherKeys(t *testing.T) {
 	}{
 		gatewayNames: {EnvoyGateway, []string{"query_path=query:path", "rule=constant", "header_rule=header:rule", "user=header:user",
 			"query_user=query:user", "query_header_rule=query:header_rule"}},
-		kongNames: {kongReader, []string{"header_remote_address=header:remote_address", "header_scope=header:scope", "x-user=header:x-user"}},
+		kongNames:  {kongReader, []string{"header_remote_address=header:remote_address", "header_scope=header:scope", "x-user=header:x-user"}},
 		nginxNames: {nginxReader, []string{"header_lease=header:lease", "header_path=header:path", "user_agent=header:user-agent"}},
 	} {
 		imported, err := c.read("file", []byte(text))
