@@ -86,9 +86,9 @@ func begin(conn net.Conn, authority string, wire []byte, requests int, part floa
 	return err
 }
 
-// checkOtherClient calls from another client while some stall. The check fails if this client gets
-// no answer in time, or an error after its first answer. Earlier errors do not count, because a
-// service may shed load.
+// checkOtherClient calls from another client while some stall. The check fails if a call gets no
+// answer in time, or an error after the first answer. Earlier errors do not count, because a
+// service may shed load. A slow service gets fewer calls, because the calls stop after CallTimeout.
 func (t *trial) checkOtherClient(what string) {
 	conn, err := t.connect()
 	if err != nil {
@@ -98,17 +98,17 @@ func (t *trial) checkOtherClient(what string) {
 	defer func() { _ = conn.Close() }()
 	const calls = 100
 	r, begun, shed := newRequest(t.key("day_1000")), time.Now(), 0
-	for served := 0; served < calls; {
+	for served := 0; served == 0 || served < calls && time.Since(begun) < t.CallTimeout; {
 		a := t.send(t.ctx, conn, r)
 		took := time.Since(begun)
 		switch {
-		case a.isOK() && took < 2*t.CallTimeout:
+		case a.isOK():
 			served++
 		case a.err != nil && served == 0 && took < t.CallTimeout && sleep(t.ctx, 10*time.Millisecond):
 			shed++
 		default:
 			t.wrong(r, a, fmt.Sprintf("another client is not served while %s: call %d, after %s", what, served+shed+1, took.Round(time.Millisecond)),
-				fmt.Sprintf("a first OK within %s, and %d within %s", t.CallTimeout, calls, 2*t.CallTimeout))
+				fmt.Sprintf("OK within %s, and no error after the first OK", t.CallTimeout))
 			return
 		}
 	}

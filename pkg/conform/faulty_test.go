@@ -401,6 +401,41 @@ func TestChecksDetectSilentConnections(t *testing.T) {
 	compare(t, report, []string{"clients.silent_connections"})
 }
 
+// A correct service with a long latency passes, although 100 of its calls take longer than the
+// timeout of one.
+func TestSlowServiceServesOtherClients(t *testing.T) {
+	t.Parallel()
+	target, _ := startFaulty(t, func(r *request, next call) (*response, error) {
+		if strings.Contains(keyOf(r), "day_1000") {
+			time.Sleep(50 * time.Millisecond)
+		}
+		return next(r)
+	})
+	o := busy(target, `clients.silent`)
+	o.CallTimeout = 2 * time.Second
+	report, err := conform.Run(t.Context(), o)
+	must.Succeed(t, err)
+	compare(t, report, nil)
+}
+
+// A check of windows passes no service whose calls take too long to be placed in a window.
+func TestWindowsOfASlowServiceAreNotGraded(t *testing.T) {
+	t.Parallel()
+	target, _ := startFaulty(t, func(r *request, next call) (*response, error) {
+		a, err := next(r)
+		if err == nil && strings.Contains(keyOf(r), "second_10") {
+			time.Sleep(450 * time.Millisecond)
+			return allow(a, 5), nil
+		}
+		return a, err
+	})
+	report, err := conform.Run(t.Context(), busy(target, `turns.second`))
+	must.Succeed(t, err)
+	if r := report.Checks[0]; r.Outcome != conform.Skipped || !strings.Contains(r.Reason, "calls take too long") {
+		t.Errorf("%+v, want it skipped", r)
+	}
+}
+
 func listen(t *testing.T) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

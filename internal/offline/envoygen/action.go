@@ -74,7 +74,7 @@ func (c *Config) rateLimitsFor(d *descriptor) (first, last rateLimit, err error)
 		last.comment = "at the end of the request: settle the reservation to the actual cost"
 		first.config.HitsAddend, last.config.HitsAddend = hitsAddend(hits), hitsAddend(cost)
 		marker("settle")
-	case cost != "" || d.usesStatus():
+	case c.chargesAtEnd(d):
 		first.comment += "; a peek, which charges nothing"
 		last.comment = "at the end of the request: charge it"
 		first.config.HitsAddend, last.config.HitsAddend = hitsAddend("0"), hitsAddend(cost)

@@ -134,13 +134,54 @@ func (g *generator) leaseOf(rule *descriptors.Rule, entries []entry) (kind lease
 func (g *generator) finish() {
 	for _, r := range g.routes {
 		g.checkShared(r)
+		g.checkReplaced(r)
 		for _, d := range r.descriptors {
-			_, charged := g.cost[d.keys()]
-			g.AtEnd = g.AtEnd || charged || d.usesStatus() || d.lease != noLease
+			g.AtEnd = g.AtEnd || g.chargesAtEnd(d) || d.lease != noLease
 		}
 	}
 	if len(g.problems) == 0 {
 		g.checkUsed()
+	}
+}
+
+// chargesAtEnd reports whether Envoy charges a descriptor without leases only at the end of a
+// request.
+func (c *Config) chargesAtEnd(d *descriptor) bool {
+	return d.lease == noLease && (c.cost[d.keys()] != "" || d.usesStatus())
+}
+
+// checkReplaced reports a rule that replaces another one at the beginning of a request, but not at
+// its end, where Envoy charges the other one. The call at the end has only descriptors that Envoy
+// charges then, and those that end a lease, which replace nothing.
+func (g *generator) checkReplaced(r *route) {
+	late := map[string]*descriptors.Rule{} // by the names of their limits
+	for _, d := range r.descriptors {
+		for _, rule := range d.rules {
+			if !g.chargesAtEnd(d) || rule.Unlimited {
+				continue
+			}
+			late[rule.LimitName] = rule
+			for i := range rule.Limits {
+				late[rule.Limits[i].Name] = rule
+			}
+		}
+	}
+	for _, d := range r.descriptors {
+		if g.chargesAtEnd(d) {
+			continue
+		}
+		remedy := fmt.Sprintf("Envoy does not send %s then: set --cost '%s=...' too", d.keys(), d.keys())
+		if d.lease != noLease {
+			remedy = "at the end a rule with leases replaces nothing: move replaces to a rule without leases"
+		}
+		for _, rule := range d.rules {
+			for _, name := range rule.Replaces {
+				if other := late[name]; other != nil {
+					g.problem(rule.Source(), "this rule replaces that of %s, which Envoy charges at the end of a request, and %s",
+						other.Source(), remedy)
+				}
+			}
+		}
 	}
 }
 

@@ -51,6 +51,11 @@ func TestProblemsNameRuleAndRemedy(t *testing.T) {
 	lease := "domain: d\ndescriptors:\n  - key: user\n    descriptors:\n      - key: lease\n        rate_limit: "
 	reserve := lease + "{unit: day, requests_per_unit: 9, reserve: {ttl: 60s}}\n"
 	slots := lease + "{algorithm: concurrency, concurrent_requests: 2}\n"
+	replaced := "domain: d\ndescriptors:\n  - key: tenant\n    rate_limit: {name: std, unit: day, requests_per_unit: 9}\n" +
+		"  - key: job\n    value: batch\n    rate_limit: {replaces: [{name: std}], "
+	batch := replaced + "unit: day, requests_per_unit: 9}\n"
+	const notAtEnd = "rules.yaml:5: this rule replaces that of rules.yaml:3, which Envoy charges at the end of a request, and Envoy does not send job then: " +
+		"set --cost 'job=...' too"
 	sliding := "domain: d\ndescriptors:\n  - key: user\n    rate_limit: {algorithm: sliding_log, unit: day, requests_per_unit: 9}\n"
 	for _, c := range []struct {
 		rules string
@@ -89,6 +94,10 @@ func TestProblemsNameRuleAndRemedy(t *testing.T) {
 		{reserve, optionsOf(), "rules.yaml:5: reserve needs the estimate and the actual cost, which the rules do not have: set --hits 'user.lease=100' and --cost"},
 		{reserve, optionsOf("--hits user.lease=5"), "reserve needs the estimate and the actual cost"},
 		{reserve, optionsOf("--hits user.lease=5", "--cost user.lease=%BYTES_SENT%", "--from user=status:200"), "names no exact value"},
+		{batch, optionsOf("--cost tenant=%BYTES_SENT%"), notAtEnd},
+		{replaced + "unlimited: true}\n", optionsOf("--cost tenant=%BYTES_SENT%"), notAtEnd},
+		{strings.ReplaceAll(replaced, "    value: batch\n", "") + "algorithm: concurrency, concurrent_requests: 2}\n", optionsOf("--cost tenant=%BYTES_SENT%"),
+			"and at the end a rule with leases replaces nothing: move replaces to a rule without leases"},
 		{slots, optionsOf("--cost user.lease=5"), "concurrency has no cost at the end"},
 		{slots, optionsOf("--from lease=method"), "it comes from a header, and not from method: write --from 'lease=header:NAME'"},
 		{sliding, optionsOf("--cost user=%BYTES_SENT%"), "this limit does not count a cost that exceeds it"},
@@ -112,6 +121,9 @@ func TestProblemsNameRuleAndRemedy(t *testing.T) {
 		{oneDescriptor("key: user"), optionsOf("--from user=status:600"), "write status:CODES"},
 		{oneDescriptor("key: user"), optionsOf("--from user=method", "--from user=path"), "--from names the key user twice: remove one"},
 		{oneDescriptor("key: user"), optionsOf("--from user=status:a=401", "--from user=status:a=403"), `the value "a" is given twice: remove one`},
+		{oneDescriptor("key: user"), optionsOf("--from user=status:a=5xx", "--from user=status:b=401,503"), "an earlier --from of this key has the status 503 too: remove it from one of them"},
+		{oneDescriptor("key: user"), optionsOf("--from user=status:503", "--from user=status:b=499-505"), "an earlier --from of this key has the status 503 too"},
+		{oneDescriptor("key: user"), optionsOf("--from user=status:404-400"), "write status:CODES"},
 		{oneDescriptor("key: user"), optionsOf("--hits user=-1"), "want a number of at most 1000000000, or one command"},
 		{oneDescriptor("key: user"), optionsOf("--cost user=%A% %B%"), "or one command"},
 		{oneDescriptor("key: user"), optionsOf("--cost user=2000000000"), "want a number of at most"},
@@ -131,6 +143,18 @@ func TestProblemsNameRuleAndRemedy(t *testing.T) {
 		_, err := New(rulesfiletest.Parse(t, c.rules), c.o)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s\n%+v\ngives %v, want %q", c.rules, c.o, err, c.want)
+		}
+	}
+}
+
+// A rule may replace the limits of another one if Envoy sends both or neither at the end of a
+// request.
+func TestRuleReplacesLimitsAtTheEndOfARequest(t *testing.T) {
+	rules := rulesfiletest.Parse(t, "domain: d\ndescriptors:\n  - key: tenant\n    rate_limit: {name: std, unit: day, requests_per_unit: 9}\n"+
+		"  - key: job\n    value: batch\n    rate_limit: {replaces: [{name: std}], unlimited: true}\n")
+	for _, arguments := range [][]string{nil, {"--cost job=5"}, {"--cost tenant=%BYTES_SENT%", "--cost job=0"}} {
+		if _, err := New(rules, optionsOf(arguments...)); err != nil {
+			t.Errorf("%v: %v", arguments, err)
 		}
 	}
 }

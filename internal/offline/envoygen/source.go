@@ -64,6 +64,12 @@ var wellKnown = map[string]source{
 // matchKeys are the default keys of actions that need a condition.
 var matchKeys = []string{"header_match", "query_match", "remote_address_match"}
 
+// IsKnownKey reports whether weir gen knows the key, and does not take its value from a header.
+func IsKnownKey(key string) bool {
+	s, known := wellKnown[strings.ToLower(key)]
+	return known && s.kind != fromHeader || slices.Contains(matchKeys, key)
+}
+
 var headerName = regexp.MustCompile("^:?[-!#$%&'*+.^_`|~0-9a-z]+$")
 
 // defaultSource returns the source of a key that --from does not name. For an unknown key it is a
@@ -174,11 +180,46 @@ func (s *source) readStatus() error {
 	}
 	all := strings.Split(codes, ",")
 	for _, c := range all {
-		if !statusCodes.MatchString(c) {
+		if first, last := rangeOf(c); !statusCodes.MatchString(c) || first > last {
 			return errors.New("write status:CODES or status:VALUE=CODES, such as status:401,403 or status:failed=5xx,400-404")
+		}
+		if shared := s.sharedStatus(value, c); shared != "" {
+			return fmt.Errorf("an earlier --from of this key has the status %s too: remove it from one of them, because Envoy sends one "+
+				"value for a status", shared)
 		}
 	}
 	return s.addCondition(value, &condition{codes: all})
+}
+
+// sharedStatus returns a status that code has in common with the codes of a value other than value,
+// or "".
+func (s *source) sharedStatus(value, code string) string {
+	first, last := rangeOf(code)
+	for _, other := range slices.Sorted(maps.Keys(s.conditions)) {
+		if other == value {
+			continue
+		}
+		for _, c := range s.conditions[other].codes {
+			otherFirst, otherLast := rangeOf(c)
+			if shared := max(first, otherFirst); shared <= min(last, otherLast) {
+				return shared
+			}
+		}
+	}
+	return ""
+}
+
+// rangeOf returns the first and the last status of a code such as 404, 400-404 or 5xx.
+func rangeOf(code string) (first, last string) {
+	first, last, isRange := strings.Cut(code, "-")
+	class, isClass := strings.CutSuffix(code, "xx")
+	switch {
+	case isRange:
+		return first, last
+	case isClass:
+		return class + "00", class + "99"
+	}
+	return code, code
 }
 
 func (s *source) addCondition(value string, c *condition) error {
@@ -196,14 +237,10 @@ func (s *source) addCondition(value string, c *condition) error {
 func (c *condition) cel() string {
 	var all []string
 	for _, code := range c.codes {
-		first, last, isRange := strings.Cut(code, "-")
-		switch {
-		case strings.HasSuffix(code, "xx"):
-			all = append(all, fmt.Sprintf("response.code >= %c00 && response.code <= %c99", code[0], code[0]))
-		case isRange:
+		if first, last := rangeOf(code); first < last {
 			all = append(all, fmt.Sprintf("response.code >= %s && response.code <= %s", first, last))
-		default:
-			all = append(all, "response.code == "+code)
+		} else {
+			all = append(all, "response.code == "+first)
 		}
 	}
 	return strings.Join(all, " || ")

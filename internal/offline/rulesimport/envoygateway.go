@@ -170,27 +170,28 @@ func (g *gateway) match(n yamltree.Tree, known ...string) yamltree.Tree {
 // readMatch reads a match of a header or of a parameter of the query. kind is header or query.
 func (g *gateway) readMatch(n yamltree.Tree, kind string) []descriptors.NodeSpec {
 	fields := g.match(n, "name", "type", "value")
-	key, value := fields.Get("name").Text(), fields.Get("value").Text()
+	name, value := fields.Get("name").Text(), fields.Get("value").Text()
 	if kind == "header" {
-		key = strings.ToLower(key)
+		name = strings.ToLower(name)
 	}
-	if key == "" || strings.Contains(key, "*") {
+	if name == "" || strings.Contains(name, "*") {
 		g.problem(n.Line(), "a %s without a name", kind)
 		return nil
 	}
-	g.flag("--from %s=%s:%s", key, kind, key)
+	key := g.sourceKey(name, kind, name)
+	g.flag("%s", fromFlag(key, kind, name))
 	match := fields.Get("type")
 	switch match.Text() {
 	case "", "Exact":
 		if value == "" || strings.Contains(value, "*") {
-			g.problem(n.Line(), "the value %q of %s: a rule takes an empty value for any, and * for a wildcard", value, key)
+			g.problem(n.Line(), "the value %q of %s: a rule takes an empty value for any, and * for a wildcard", value, name)
 		}
 		return []descriptors.NodeSpec{entry(key, value)}
 	case "Distinct":
 		return []descriptors.NodeSpec{entry(key, "")}
 	}
 	g.problem(cmp.Or(match.Line(), n.Line()), "%s matches by %s: rules have exact values and wildcards, and no regular expressions",
-		key, match.Text())
+		name, match.Text())
 	return nil
 }
 

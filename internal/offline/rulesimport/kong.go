@@ -222,7 +222,11 @@ func (k *kong) readLimitBy(p *kongPlugin, config yamltree.Tree) {
 			k.problem(p.line, "limit_by header without header_name")
 			return
 		}
-		p.by = entry(p.header, "")
+		if strings.Contains(p.header, "*") {
+			k.problem(p.line, "the header_name %s has a *, which is a wildcard in a key", p.header)
+			return
+		}
+		p.by = entry(k.sourceKey(p.header, "header", p.header), "")
 		k.note(p.line, "limit_by header: Kong counts a request without %s by its address, and Envoy sends no descriptor for it", p.header)
 	case "path":
 		path := config.Get("path").Text()
@@ -272,7 +276,7 @@ func (k *kong) addAll() {
 		}
 		k.limited[cmp.Or(p.scope, "global")] = true
 		if p.header != "" {
-			k.flag("--from %s=header:%s", p.header, p.header)
+			k.flag("%s", fromFlag(p.by.Key, "header", p.header))
 		}
 		if scoped {
 			k.scopeFlag(p)

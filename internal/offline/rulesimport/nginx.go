@@ -156,9 +156,11 @@ func (p *nginx) keyOf(line int, zone, key string) (path []descriptors.NodeSpec, 
 		case name == "request_method":
 			path = append(path, entry("method", ""))
 		case strings.HasPrefix(name, "http_") && name != "http_":
-			header := strings.TrimPrefix(name, "http_")
-			path = append(path, entry(header, ""))
-			flags = append(flags, fmt.Sprintf("--from %s=header:%s", header, strings.ReplaceAll(header, "_", "-")))
+			variable := strings.TrimPrefix(name, "http_")
+			header := strings.ReplaceAll(variable, "_", "-")
+			key := p.sourceKey(variable, "header", header)
+			path = append(path, entry(key, ""))
+			flags = append(flags, fromFlag(key, "header", header))
 			optional = name
 		case strings.HasPrefix(name, "arg_") && name != "arg_":
 			path = append(path, entry(name, ""))

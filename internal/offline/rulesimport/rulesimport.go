@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-rls/weir/internal/offline/envoygen"
 	"github.com/weir-rls/weir/internal/offline/rulesyaml"
 	"github.com/weir-rls/weir/internal/offline/yamltree"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -92,6 +93,24 @@ func (i *Imported) flag(format string, values ...any) {
 		i.flags = append(i.flags, f)
 	}
 }
+
+// sourceKey returns the key for a header or a parameter of the query. kind is header or query. If
+// key has another source, sourceKey puts the kind before it.
+func (i *Imported) sourceKey(key, kind, name string) string {
+	taken := func(f string) bool {
+		return strings.HasPrefix(f, "--from "+key+"=") && f != fromFlag(key, kind, name)
+	}
+	for envoygen.IsKnownKey(key) || slices.Contains(importKeys, key) || slices.ContainsFunc(i.flags, taken) {
+		key = kind + "_" + key
+	}
+	return key
+}
+
+// importKeys are keys that imports choose themselves.
+var importKeys = []string{"rule", "route", "scope", "consumer", "credential", "lease"}
+
+// fromFlag returns the argument of weir gen for a key from a header or a parameter.
+func fromFlag(key, kind, name string) string { return fmt.Sprintf("--from %s=%s:%s", key, kind, name) }
 
 // routeOf returns the index of the --route for a prefix among the flags, -1 if there is none.
 func (i *Imported) routeOf(prefix string) int {

@@ -2,6 +2,7 @@ package rulesimport
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -498,6 +499,7 @@ func TestImportErrorsNameMissingValues(t *testing.T) {
 		{kongReader, plugin + "{second: 1, limit_by: service}", "file:2: limit_by service: Kong counts each service by itself"},
 		{kongReader, plugin + "{policy: local}", "no second, minute"},
 		{kongReader, plugin + "{second: 1, limit_by: header}", "limit_by header without header_name"},
+		{kongReader, plugin + "{second: 1, limit_by: header, header_name: 'x-*'}", "file:2: the header_name x-* has a *, which is a wildcard in a key"},
 		{kongReader, plugin + "{second: 1, limit_by: consumer-group}", "limit_by consumer-group is not imported"},
 		{kongReader, plugin + "{second: 1, window_type: sliding}", "window_type is not known here"},
 		{kongReader, plugin + "{second: 1, limit_by: path, path: 'a*'}", "limit_by path without a path"},
@@ -699,12 +701,59 @@ metadata: {name: p, namespace: n}
 spec: {rateLimit: {global: {rules: [{clientSelectors: [{headers: [{name: x.user, type: Distinct}]}], cost: {request: {from: Number, number: 3}}, limit: {requests: 3, unit: Hour}, shared: true}]}}}
 `
 
+const (
+	// gatewayNames names headers and parameters as keys from other sources.
+	gatewayNames = `
+kind: BackendTrafficPolicy
+metadata: {name: p}
+spec: {rateLimit: {global: {shared: true, rules: [
+  {clientSelectors: [{queryParams: [{name: path, type: Distinct}], path: {value: /files/}}], limit: {requests: 5, unit: Day}},
+  {clientSelectors: [{headers: [{name: Rule, type: Distinct}, {name: user, type: Distinct}]}], limit: {requests: 5, unit: Day}},
+  {clientSelectors: [{queryParams: [{name: user, type: Distinct}, {name: header_rule, type: Distinct}]}], limit: {requests: 5, unit: Day}}]}}}
+`
+	kongNames = `
+plugins: [{name: rate-limiting, config: {day: 5, limit_by: ip}}]
+services:
+- {name: a, plugins: [{name: rate-limiting, config: {day: 5, limit_by: header, header_name: Remote_Address}}]}
+- {name: b, plugins: [{name: rate-limiting, config: {day: 5, limit_by: header, header_name: scope}}]}
+- {name: c, plugins: [{name: rate-limiting, config: {day: 5, limit_by: header, header_name: X-User}}]}
+`
+	nginxNames = "limit_conn_zone $http_lease zone=a:1m; limit_req_zone $http_path zone=b:1m rate=1r/s; limit_req_zone $uri zone=c:1m rate=2r/s; " +
+		"limit_req_zone $http_user_agent zone=d:1m rate=3r/s; limit_conn a 3; limit_req zone=b; limit_req zone=c; limit_req zone=d;"
+)
+
+// A header or a parameter with the name of a key from another source has a key of its own. So a
+// client cannot choose the value of the other key.
+func TestHeadersAndParametersDoNotTakeOtherKeys(t *testing.T) {
+	for text, c := range map[string]struct {
+		read reader
+		want []string
+	}{
+		gatewayNames: {EnvoyGateway, []string{"query_path=query:path", "rule=constant", "header_rule=header:rule", "user=header:user",
+			"query_user=query:user", "query_header_rule=query:header_rule"}},
+		kongNames:  {kongReader, []string{"header_remote_address=header:remote_address", "header_scope=header:scope", "x-user=header:x-user"}},
+		nginxNames: {nginxReader, []string{"header_lease=header:lease", "header_path=header:path", "user_agent=header:user-agent"}},
+	} {
+		imported, err := c.read("file", []byte(text))
+		must.Succeed(t, err)
+		var got []string
+		for _, f := range imported.flags {
+			if from, ok := strings.CutPrefix(f, "--from "); ok {
+				got = append(got, from)
+			}
+		}
+		if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(c.want))) || len(imported.Problems) > 0 {
+			t.Errorf("%s\ngives --from %q, want %q; problems %v", text, got, c.want, imported.Problems)
+		}
+	}
+}
+
 // weir gen takes the rules with the arguments in their comment.
 func TestCommentHasArgumentsOfGen(t *testing.T) {
 	for text, read := range map[string]reader{
 		limitadorSample: Limitador, limitadorResource: Limitador, nginxSample: nginxReader, nginxExempt: nginxReader,
 		nginxPair + "limit_req zone=a burst=5; limit_req zone=c burst=500;": nginxReader, kongSample: kongReader, kongHosts: kongReader,
-		gatewaySample: EnvoyGateway, gatewayDots: EnvoyGateway,
+		gatewaySample: EnvoyGateway, gatewayDots: EnvoyGateway, gatewayNames: EnvoyGateway, kongNames: kongReader, nginxNames: nginxReader,
 	} {
 		imported, err := read("file", []byte(text))
 		must.Succeed(t, err)
