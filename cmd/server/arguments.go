@@ -28,7 +28,11 @@ func newParser(into *commands, options ...kong.Option) (*kong.Kong, error) {
 		kong.Vars{"redis_socket": settings.RedisSocket, "overlay_keys": strings.Join(rulesfile.OverlayKeys(), ", ")},
 		kong.ExplicitGroups(groups()),
 		kong.KindMapper(reflect.Bool, boolean{}),
-		mustBe[string]("a string"),
+		// kong's own mapper would replace each byte that is not UTF-8 with U+FFFD.
+		kong.KindMapper(reflect.String, requireValue(func(ctx *kong.DecodeContext, into reflect.Value) error {
+			into.SetString(ctx.Scan.Pop().String())
+			return nil
+		})),
 		mustBe[int]("a whole number such as 10"),
 		mustBe[int64]("a whole number such as 10"),
 		mustBe[uint16]("a whole number from 0 to 65535"),

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -38,6 +39,57 @@ func TestInvalidValuesNameTheRemedy(t *testing.T) {
 				t.Errorf("printed %s\nwant    %s", got, want)
 			}
 		})
+	}
+}
+
+// An argument that becomes a key or a file of UTF-8 is rejected with any other bytes, which JSON
+// would replace with U+FFFD.
+func TestArgumentsThatAreNotUTF8AreRejected(t *testing.T) {
+	rules := rulesFile(t)
+	descriptor := `"user_id=\xff", is not UTF-8: write each invalid byte as U+FFFD and its two hexadecimal digits, as Weir does`
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"peek", "user_id=\xff"}, descriptor},
+		{[]string{"reset", "user_id=\xff"}, descriptor},
+		{[]string{"reset", "--domain=ugc", "--yes", "--entry", "user_id=\xff"}, descriptor},
+		{[]string{"peek", "--domain=\xff", "user_id=a"}, `--domain "\xff" is not UTF-8`},
+		{[]string{"tail", "--entry", "user_id=\xff"}, descriptor},
+		{[]string{"explain", "--config", rules, "user_id=\xff"}, descriptor},
+		{[]string{"convert", "--format=csv", "--domain=ugc", "--descriptor", "a=%{a},user_id=\xff"}, descriptor},
+		{[]string{"convert", "--format=csv", "--domain=\xff", "--descriptor", "a=%{a}"}, `--domain "\xff" is not UTF-8`},
+		{[]string{"gen", "envoy", "--config", rules, "--part=route", "--from", "user_id=query:\xff"}, `"user_id=query:\xff" is not UTF-8`},
+		{[]string{"gen", "envoyfilter", "--config", rules, "--selector", "app=\xff"}, `"app=\xff" is not UTF-8`},
+		{[]string{"--config-type=GRPC_XDS_SOTW", "--xds-node-id=\xff"}, "CONFIG_GRPC_XDS_NODE_ID: the value is not UTF-8"},
+		{[]string{"--config-type=GRPC_XDS_SOTW", "--xds-node-metadata=a=\xff"}, "CONFIG_GRPC_XDS_NODE_METADATA: the value is not UTF-8"},
+	} {
+		if got := rejection(t, c.args...); !strings.Contains(got, c.want) {
+			t.Errorf("%q: printed %s, want %s", c.args, got, c.want)
+		}
+	}
+}
+
+// A file has a name of any bytes, and a secret has any bytes.
+func TestFilesAndSecretsNeedNotBeUTF8(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "r\xff.yaml")
+	write(t, path, rules)
+	hashed := map[string]bool{}
+	for _, secret := range []string{strings.Repeat("\xf0\x80", 8), strings.Repeat("\xf1\xff", 8)} {
+		t.Setenv("KEY_HASH_SECRET", secret)
+		code, out := runWeir("explain", "--config", path, "user_id=1")
+		_, key, found := strings.Cut(out, "    key  ")
+		if code != 0 || !found {
+			t.Fatalf("exit code %d: %s", code, out)
+		}
+		hashed[key] = true
+	}
+	if len(hashed) != 2 {
+		t.Errorf("two secrets give the same hash: %v", hashed)
+	}
+	t.Setenv("KEY_HASH_SECRET", strings.Repeat("\xff", 6))
+	if got := rejection(t, "--config", path); !strings.Contains(got, "a secret of 6 bytes") {
+		t.Errorf("printed %s, want the error of a secret of 6 bytes", got)
 	}
 }
 

@@ -77,6 +77,7 @@ routes:
 		{explain + "--path /own --header X-User:42", 0, []string{
 			envoy + ":10 (virtual", envoy + ":7: descriptor", "LIMIT 9 per day", envoy + ":8: no descriptor", "app:plan", "because RateLimitPerRoute",
 		}, nil},
+		{explain + "--path /own --header X-User:a\xff", 0, []string{"user_id=a\uFFFDff: matched"}, nil},
 		{explain + "--path /own --metadata app:plan=gold", 0, []string{"plan=gold,", "at the end of the stream", "7 per hour", "no header x-user"}, nil},
 		{explain + "--path /own --metadata app:plan=gold -o json", 0, []string{`"rate_limits": [`, `"at_end": true`, `"skipped": true`, `"ignored": []`}, nil},
 		{explain + "--path /own", 1, []string{"Envoy sends no descriptor"}, nil},

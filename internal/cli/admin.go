@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/internal/terminal"
@@ -71,7 +72,10 @@ type adminKey struct {
 
 // domain returns the domain of the flag, or the only one of the server's rules.
 func (k *adminKey) domain(ctx context.Context, c *client.Client) (string, error) {
-	if k.Domain != "" {
+	switch {
+	case !utf8.ValidString(k.Domain):
+		return "", fmt.Errorf("--domain %q is not UTF-8, as rules are: correct it", k.Domain)
+	case k.Domain != "":
 		return k.Domain, nil
 	}
 	status, err := c.Status(ctx)

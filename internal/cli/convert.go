@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/weir-rls/weir/internal/offline/accesslog"
 	"github.com/weir-rls/weir/internal/terminal"
@@ -141,6 +142,8 @@ func (c *Convert) check() error {
 		return errors.New("convert needs --format envoy, nginx, json or csv")
 	case c.Domain == "":
 		return errors.New("convert needs --domain with the domain of the rules")
+	case !utf8.ValidString(c.Domain):
+		return fmt.Errorf("--domain %q is not UTF-8, as rules are: correct it", c.Domain)
 	case c.DeniedStatus < 100 || c.DeniedStatus > 599:
 		return fmt.Errorf("--denied-status=%d: want an HTTP status, from 100 to 599", c.DeniedStatus)
 	case len(c.Descriptors) == 0:

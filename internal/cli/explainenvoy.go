@@ -72,6 +72,9 @@ func (e *Explain) explainByEnvoy(o explain.Options, rules *descriptors.Rules, st
 	before, atEnd := &decide.Request{Domain: domain}, &decide.Request{Domain: domain}
 	envoy := &explain.Envoy{Route: derived.Route, RateLimits: []explain.EnvoyRateLimit{}}
 	for _, r := range derived.RateLimits {
+		for i := range r.Entries { // as the server does
+			r.Entries[i].Value = descriptors.EscapeInvalidUTF8(r.Entries[i].Value)
+		}
 		envoy.RateLimits = append(envoy.RateLimits, explain.EnvoyRateLimit{
 			Source: r.Source, Descriptor: explain.EntriesOf(r.Entries), Skipped: r.Skipped, Unknown: r.Unknown, AtEnd: r.AtEnd,
 			Reason: strings.Join(r.Reasons, "; "), Ignored: append([]string{}, r.Ignored...),

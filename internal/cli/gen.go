@@ -3,7 +3,9 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/weir-rls/weir/internal/offline/envoygen"
 	"github.com/weir-rls/weir/internal/terminal"
@@ -45,6 +47,11 @@ func (f *genFlags) Validate() error {
 // write generates the configuration, and prints its notes and the result of text. It returns
 // [Failed] if Envoy could not limit as the rules say; it then prints only the problems.
 func (f *genFlags) write(streams Streams, o envoygen.Options, text func(*envoygen.Config) ([]byte, error)) error {
+	for _, argument := range slices.Concat(o.From, o.Hits, o.Cost, o.Routes, []string{o.Domain, o.Upstream, o.Service, o.Namespace, o.Selector}) {
+		if !utf8.ValidString(argument) {
+			return fmt.Errorf("%q is not UTF-8, and Envoy's configuration cannot contain other bytes: correct it", argument)
+		}
+	}
 	rules, err := f.load(streams.In)
 	if err != nil {
 		return err

@@ -134,6 +134,9 @@ func makePass(ctx context.Context, c *client.Client, request api.ResetByEntryReq
 			}
 			return sum, err
 		}
+		if !step.Done && (step.Cursor == "" || step.Cursor == request.Cursor) {
+			return sum, errors.New("the server repeats a step of the reset, so it is not Weir or has a fault: check the address")
+		}
 		request.Cursor = step.Cursor
 		sum = api.ResetByEntryResult{
 			Scanned: sum.Scanned + step.Scanned, Reset: sum.Reset + step.Reset, Cursor: step.Cursor, Done: step.Done,

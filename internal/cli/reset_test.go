@@ -109,6 +109,35 @@ func TestResetByEntryCanBeContinued(t *testing.T) {
 	}
 }
 
+// A server that gives {} or null to every call is no admin API, and no command repeats a call to it
+// without end.
+func TestResponsesOfAnotherServerAreErrors(t *testing.T) {
+	for _, response := range []any{struct{}{}, nil} {
+		url, _ := newFakeAdmin(t, map[string]any{
+			"/v1/explain": response, "/v1/keys/peek": response, "/v1/keys/reset": response, "/v1/keys/reset-by-entry": response,
+		})
+		at, key := AdminServer{Server: url}, adminKey{Domain: "d", Descriptor: "user_id=42"}
+		for name, run := range map[string]func(context.Context, Streams) error{
+			"explain":       (&Explain{Live: url, Domain: "d", Descriptors: []string{"user_id=42"}, Output: "text"}).Run,
+			"peek":          (&Peek{AdminServer: at, adminKey: key, Output: "text"}).Run,
+			"reset":         (&Reset{AdminServer: at, adminKey: key, Output: "text"}).Run,
+			"reset --entry": (&Reset{AdminServer: at, adminKey: adminKey{Domain: "d"}, Entry: "user_id=42", Yes: true, Output: "text"}).Run,
+		} {
+			if out, errs, code := runWithInput("", run); code != 2 || !strings.Contains(errs, "check the address") {
+				t.Errorf("%s, response %v: exit code %d, %s%s, want 2 and the remedy", name, response, code, out, errs)
+			}
+		}
+	}
+}
+
+func TestResetByEntryEndsIfTheCursorStays(t *testing.T) {
+	url, bodies := newFakeAdmin(t, map[string]any{"/v1/keys/reset-by-entry": api.ResetByEntryResult{Scanned: 1, Cursor: "c", Notified: true}})
+	r := Reset{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "d"}, Entry: "user_id=42", Yes: true, Output: "text"}
+	if _, errs, code := runWithInput("", r.Run); code != 2 || len(*bodies) != 2 || !strings.Contains(errs, "repeats a step") {
+		t.Errorf("exit code %d after %d calls, %s, want 2 after the second call", code, len(*bodies), errs)
+	}
+}
+
 func TestInterruptedResetByEntryNamesTheCursorOfTheServer(t *testing.T) {
 	steps := &[]api.ResetByEntryResult{{Scanned: 10, Reset: 1, Cursor: "next"}}
 	url, _ := newFakeAdmin(t, map[string]any{"/v1/keys/reset-by-entry": steps})

@@ -33,7 +33,7 @@ func TestUnwrittenOutputIsAnError(t *testing.T) {
 	tests := write("rules_test.yaml", "rules: rules.yaml\ntests:\n- {name: n, steps: [{request: user_id=1, expect: allowed}]}\n")
 	limits := write("limits.yaml", "- {namespace: d, max_value: 1, seconds: 60, conditions: [], variables: [user_id]}\n")
 	url, _ := newFakeAdmin(t, map[string]any{
-		"/v1/keys/peek": api.KeyState{Limits: []api.LimitState{{}}}, "/v1/keys/reset": api.KeyReset{}, "/v1/top": api.Top{},
+		"/v1/keys/peek": api.KeyState{Limits: []api.LimitState{{}}}, "/v1/keys/reset": api.KeyReset{Limits: []api.LimitReset{{}}}, "/v1/top": api.Top{},
 		"/v1/keys/reset-by-entry": &[]api.ResetByEntryResult{{Done: true, Reset: 1}},
 	})
 	server, key := AdminServer{Server: url}, adminKey{Domain: "d", Descriptor: "user_id=1"}

@@ -86,6 +86,8 @@ func (x *XDS) complete(errs *settingErrors, configType string) {
 		errs.add("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "the certificate or its key is missing: set CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY, or neither")
 	}
 	var err error
+	errs.utf8("CONFIG_GRPC_XDS_NODE_ID", x.NodeID)
+	errs.utf8("CONFIG_GRPC_XDS_NODE_METADATA", x.NodeMetadata)
 	x.Metadata, err = pairs(x.NodeMetadata, "=")
 	if err != nil {
 		errs.add("CONFIG_GRPC_XDS_NODE_METADATA", "%w", err)

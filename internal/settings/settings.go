@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Serve are the settings of the server.
@@ -120,6 +121,13 @@ func (errs *settingErrors) oneOf(variable string, value *string, allowed ...stri
 func (errs *settingErrors) exclusive(variable, value, file string) {
 	if value != "" && file != "" {
 		errs.add(variable+"_FILE", "%s is set too: remove one of them", variable)
+	}
+}
+
+// utf8 adds an error for a value that protobuf cannot carry.
+func (errs *settingErrors) utf8(variable, value string) {
+	if !utf8.ValidString(value) {
+		errs.add(variable, "the value is not UTF-8: correct it")
 	}
 }
 

@@ -3,10 +3,12 @@ package descriptors
 import (
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // ParseEntries parses a descriptor such as user_id=42,action=login. '\' escapes ',', '=' and '\'.
-// The first unescaped '=' of an entry ends its key. An empty text has no entries.
+// The first unescaped '=' of an entry ends its key. An empty text has no entries. Invalid UTF-8 is
+// an error, because JSON would replace each invalid byte with U+FFFD and so name another client.
 func ParseEntries(text string) ([]Entry, error) {
 	if text == "" {
 		return nil, nil
@@ -20,12 +22,21 @@ func ParseEntries(text string) ([]Entry, error) {
 			return nil, fmt.Errorf("entry %d is empty: want key=value, and one comma between two entries", i+1)
 		case len(pair) < 2:
 			return nil, fmt.Errorf("entry %d, %q, has no '=': want key=value (a comma in a value is '\\,')", i+1, part)
+		case !utf8.ValidString(part):
+			return nil, notUTF8Error(i, part)
 		case pair[0] == "":
 			return nil, fmt.Errorf("entry %d, %q, has no key: want key=value", i+1, part)
 		}
 		entries = append(entries, Entry{Key: unescaper.Replace(pair[0]), Value: unescaper.Replace(pair[1])})
 	}
 	return entries, nil
+}
+
+// notUTF8Error returns the error for entry i of a text, from 0. The remedy is the form of
+// [EscapeInvalidUTF8].
+func notUTF8Error(i int, part string) error {
+	return fmt.Errorf("entry %d, %q, is not UTF-8: write each invalid byte as U+FFFD and its two hexadecimal digits, as Weir does",
+		i+1, part)
 }
 
 var (
@@ -68,6 +79,9 @@ func ParsePath(text string) ([]NodeSpec, error) {
 	for i, part := range splitUnescaped(text, ',', -1) {
 		pair := append(splitUnescaped(part, '=', 2), "")
 		entry := Entry{Key: unescaper.Replace(strings.TrimSpace(pair[0])), Value: unescaper.Replace(pair[1])}
+		if !utf8.ValidString(part) {
+			return nil, notUTF8Error(i, part)
+		}
 		if entry.Key == "" {
 			return nil, fmt.Errorf("entry %d has no key: want keys such as user_id,action=login", i+1)
 		}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
@@ -18,7 +19,7 @@ func TestParseEntriesReadsEscapes(t *testing.T) {
 		"a=b=c":                           {{Key: "a", Value: "b=c"}},
 		`a=1\,2,b\=c=\=`:                  {{Key: "a", Value: "1,2"}, {Key: "b=c", Value: "="}},
 		`path=C:\x\\,b=\`:                 {{Key: "path", Value: `C:\x\`}, {Key: "b", Value: `\`}},
-		"a= spaces stay ,b=\xff":          {{Key: "a", Value: " spaces stay "}, {Key: "b", Value: "\xff"}},
+		"a= spaces stay ,b=\uFFFDff":      {{Key: "a", Value: " spaces stay "}, {Key: "b", Value: "\uFFFDff"}},
 		`ua=Mozilla/5.0 (X11\, a\=b),x=1`: {{Key: "ua", Value: "Mozilla/5.0 (X11, a=b)"}, {Key: "x", Value: "1"}},
 	} {
 		if got, err := descriptors.ParseEntries(text); err != nil || !slices.Equal(got, want) {
@@ -27,6 +28,7 @@ func TestParseEntriesReadsEscapes(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"a": `entry 1, "a", has no '='`, "a=1,": "entry 2 is empty", ",a=1": "entry 1 is empty", "a=1,=2": `entry 2, "=2", has no key`, `a\=1`: "has no '='",
+		"a=1,b=\xff": `entry 2, "b=\xff", is not UTF-8: write each invalid byte as U+FFFD and its two hexadecimal digits`,
 	} {
 		if got, err := descriptors.ParseEntries(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %q, %v, want the error %s", text, got, err, want)
@@ -34,8 +36,16 @@ func TestParseEntriesReadsEscapes(t *testing.T) {
 	}
 }
 
-// EntriesText writes what ParseEntries reads, except spaces around keys. No text makes the parser
-// fail otherwise than with an error.
+func TestParsePathRejectsInvalidUTF8(t *testing.T) {
+	for _, text := range []string{"a,b\xff", "a=\xff"} {
+		if got, err := descriptors.ParsePath(text); err == nil || !strings.Contains(err.Error(), "is not UTF-8: write each invalid byte") {
+			t.Errorf("%q: %v, %v, want the error that it is not UTF-8", text, got, err)
+		}
+	}
+}
+
+// EntriesText writes what ParseEntries reads, except spaces around keys and invalid UTF-8. No text
+// makes the parser fail otherwise than with an error.
 func FuzzParseEntries(f *testing.F) {
 	for _, text := range []string{"a=1,b=2", `a=1\,2`, `\\\=\,==,=`, "a", "", `a=\`} {
 		f.Add(text, text)
@@ -54,7 +64,7 @@ func FuzzParseEntries(f *testing.F) {
 		}
 		text := descriptors.EntriesText(written)
 		got, err := descriptors.ParseEntries(text)
-		if want[0].Key == "" {
+		if want[0].Key == "" || !utf8.ValidString(text) {
 			if err == nil {
 				t.Errorf("%q: %q, want an error", text, got)
 			}

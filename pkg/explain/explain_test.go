@@ -2,6 +2,7 @@ package explain_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -122,6 +123,20 @@ func TestTextHasNoControlCharacters(t *testing.T) {
 		if len(out) > 4000 {
 			t.Errorf("%d bytes", len(out))
 		}
+	}
+}
+
+// An explanation from a server has the text of the same explanation without a server.
+func TestTextOfLargeParametersSurvivesJSON(t *testing.T) {
+	parameters := map[string]any{"capacity": int64(25_000_000), "penalty": map[string]any{"after": int64(4_503_599_627_370_495), "for": "10m"}}
+	before := explain.Explanation{Descriptors: []explain.Descriptor{{Limits: []explain.Limit{{Parameters: parameters}}}}}
+	encoded, err := json.Marshal(before)
+	must.Succeed(t, err)
+	var after explain.Explanation
+	must.Succeed(t, json.Unmarshal(encoded, &after))
+	const want = "capacity=25000000, penalty after=4503599627370495 for=10m"
+	if got := after.Text(false); got != before.Text(false) || !strings.Contains(got, want) {
+		t.Errorf("got\n%s\nwant %s, as in\n%s", got, want, before.Text(false))
 	}
 }
 

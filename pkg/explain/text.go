@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -242,12 +243,20 @@ func parametersText(parameters map[string]any) string {
 		case isObject:
 			text := key
 			for _, name := range slices.Sorted(maps.Keys(inner)) {
-				text += fmt.Sprintf(" %s=%v", name, inner[name])
+				text += " " + name + "=" + parameterText(inner[name])
 			}
 			all = append(all, text)
 		case key != "concurrent_requests":
-			all = append(all, fmt.Sprintf("%s=%v", key, parameters[key]))
+			all = append(all, key+"="+parameterText(parameters[key]))
 		}
 	}
 	return strings.Join(all, ", ")
+}
+
+// parameterText returns a parameter as it is in rules. JSON makes a float64 of each number.
+func parameterText(value any) string {
+	if number, ok := value.(float64); ok {
+		return strconv.FormatFloat(number, 'f', -1, 64)
+	}
+	return fmt.Sprint(value)
 }

@@ -197,7 +197,7 @@ func (r *reader) value(s *string) error {
 	if err != nil {
 		return err
 	}
-	*s = escaped(text)
+	*s = descriptors.EscapeInvalidUTF8(text)
 	return nil
 }
 

@@ -142,7 +142,7 @@ func testSameAsProto(t *testing.T, c *exchange, wire []byte) {
 	discardUnknown(want.ProtoReflect())
 	for _, d := range want.GetDescriptors() {
 		for _, e := range d.GetEntries() {
-			e.Value = escaped(e.GetValue())
+			e.Value = descriptors.EscapeInvalidUTF8(e.GetValue())
 		}
 	}
 	if got := c.message.proto(); !proto.Equal(got, &want) {

@@ -19,6 +19,7 @@ import (
 	"io"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -143,7 +144,7 @@ func (c *Converter) add(p parser) (Reason, error) {
 	c.line.Allowed, c.line.HasAllowed = c.isAllowed(p)
 	var leftOut []int // indexes of Options.Descriptors
 	for i, d := range c.o.Descriptors {
-		if entries, complete := d.entries(p); complete {
+		if entries, complete := c.entries(d, p); complete {
 			c.line.Request.Descriptors = append(c.line.Request.Descriptors, decide.Descriptor{Entries: entries, Hits: hits})
 		} else {
 			leftOut = append(leftOut, i)
@@ -184,17 +185,25 @@ func (c *Converter) isAllowed(p parser) (allowed, known bool) {
 	return known && status != c.o.Denied, known
 }
 
-// entries returns the entries for a record. It reports false if a value is missing.
-func (d Descriptor) entries(p parser) ([]descriptors.Entry, bool) {
+// entries returns the entries of d for a record. It reports false if a value is missing.
+func (c *Converter) entries(d Descriptor, p parser) ([]descriptors.Entry, bool) {
 	entries := make([]descriptors.Entry, 0, len(d))
 	for _, e := range d {
 		value, ok := e.Value.value(p.field)
 		if !ok {
 			return nil, false
 		}
-		entries = append(entries, descriptors.Entry{Key: e.Key, Value: value})
+		entries = append(entries, descriptors.Entry{Key: e.Key, Value: c.escaped(value)})
 	}
 	return entries, true
+}
+
+// escaped returns the value that the server would make of value, which may be invalid UTF-8.
+func (c *Converter) escaped(value string) string {
+	if c.o.Format == JSON && utf8.ValidString(value) {
+		return value // jsonLog has escaped it
+	}
+	return descriptors.EscapeInvalidUTF8(value)
 }
 
 // WriteRecording writes the recording in the order of the times. Requests of equal times are in the

@@ -221,6 +221,35 @@ func TestCSVLogsAreConverted(t *testing.T) {
 	}
 }
 
+// Two values that are not UTF-8 are two keys, by the names that the server gives them.
+func TestValuesThatAreNotUTF8StayApart(t *testing.T) {
+	for _, tt := range []struct {
+		format accesslog.Format
+		log    string
+	}{
+		{accesslog.CSV, "time,user\n1795341600,a\xff\n1795341601,a\xfe\n1795341602,a\uFFFDff\n"},
+		{accesslog.JSON, `{"start_time":1795341600,"user":"a` + "\xff" + `"}` + "\n" + `{"start_time":1795341601,"user":"a` + "\xfe" + `"}` +
+			"\n" + `{"start_time":1795341602,"user":"a` + "\uFFFD" + `ff"}`},
+		{accesslog.JSON, `{"start_time":1795341600,"user":"/?u=a%FF"}` + "\n" + `{"start_time":1795341601,"user":"/?u=a%FE"}` +
+			"\n" + `{"start_time":1795341602,"user":"/?u=a` + "\uFFFD" + `ff"}`},
+		{accesslog.Nginx, `1795341600 a\xFF` + "\n" + `1795341601 a\xFE` + "\n" + `1795341602 a\xEF\xBF\xBDff` + "\n"},
+	} {
+		o := accesslog.Options{Format: tt.format, Descriptors: []accesslog.Descriptor{descriptor(t, "u", "%{user}")}}
+		if tt.format == accesslog.Nginx {
+			o.Layout = "$msec $user"
+		}
+		if strings.Contains(tt.log, "?u=") {
+			o.Descriptors = []accesslog.Descriptor{descriptor(t, "u", "%{user|query u}")}
+		}
+		got, report := convert(t, o, tt.log)
+		for i, want := range []string{"a\uFFFDff", "a\uFFFDfe", "a\uFFFDef\uFFFDbf\uFFFDbdff"} {
+			if i >= len(got) || !strings.Contains(got[i], `[["u","`+want+`"]]`) {
+				t.Errorf("%s: line %d of %q, %+v, want the user %s", tt.format, i, got, report, want)
+			}
+		}
+	}
+}
+
 // The default field of the status is that of each log, so a log without this field may follow a log
 // with it.
 func TestLogsMayDifferInTheStatusColumn(t *testing.T) {
@@ -321,8 +350,8 @@ func TestReplayReadsEveryConvertedLine(t *testing.T) {
 	must.Succeed(t, err)
 	defer r.Close()
 	var line recording.Line
-	if err := r.Next(&line); err != nil || line.Request.Descriptors[0].Entries[0].Value != "\ufffd\x01 \\ é" || !line.HasAllowed || !line.Allowed {
-		t.Errorf("got error %v, %+v, want an allowed line with the value of the log, and U+FFFD for invalid UTF-8", err, line)
+	if err := r.Next(&line); err != nil || line.Request.Descriptors[0].Entries[0].Value != "\ufffdff\x01 \\ é" || !line.HasAllowed || !line.Allowed {
+		t.Errorf("got error %v, %+v, want an allowed line with the value of the log, and U+FFFD and ff for its invalid byte", err, line)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/weir-rls/weir/internal/lines"
+	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
 // A csvLog reads a table. A record with quotes may have several lines.
@@ -140,6 +141,8 @@ func (j *jsonLog) next() (int64, Reason, error) {
 		case len(bytes.TrimSpace(line)) == 0:
 			continue
 		}
+		// The decoder would replace all invalid bytes alike.
+		line = []byte(descriptors.EscapeInvalidUTF8(string(line)))
 		j.object = nil
 		decoder := json.NewDecoder(bytes.NewReader(line))
 		decoder.UseNumber()

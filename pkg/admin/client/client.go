@@ -105,18 +105,33 @@ func (c *Client) Rules(ctx context.Context, domain string, limit, offset int) ([
 
 // Explain returns which limits a request is under, and why.
 func (c *Client) Explain(ctx context.Context, r api.ExplainRequest) (explain.Explanation, error) {
-	return call[explain.Explanation](ctx, c, http.MethodPost, "/v1/explain", nil, r)
+	const path = "/v1/explain"
+	e, err := call[explain.Explanation](ctx, c, http.MethodPost, path, nil, r)
+	if err == nil && e.Descriptors == nil {
+		return e, c.foreignResponse(path, errMissing)
+	}
+	return e, err
 }
 
 // Peek returns the state of every limit of a key. It charges nothing.
 func (c *Client) Peek(ctx context.Context, key api.KeyRequest) (api.KeyState, error) {
-	return call[api.KeyState](ctx, c, http.MethodPost, "/v1/keys/peek", nil, key)
+	const path = "/v1/keys/peek"
+	state, err := call[api.KeyState](ctx, c, http.MethodPost, path, nil, key)
+	if err == nil && state.Limits == nil {
+		return state, c.foreignResponse(path, errMissing)
+	}
+	return state, err
 }
 
 // Reset resets every limit of a key. If the key has no state, [IsNotFound] reports true for the
 // error.
 func (c *Client) Reset(ctx context.Context, key api.KeyRequest) (api.KeyReset, error) {
-	return call[api.KeyReset](ctx, c, http.MethodPost, "/v1/keys/reset", nil, key)
+	const path = "/v1/keys/reset"
+	done, err := call[api.KeyReset](ctx, c, http.MethodPost, path, nil, key)
+	if err == nil && len(done.Limits) == 0 {
+		return done, c.foreignResponse(path, errMissing)
+	}
+	return done, err
 }
 
 // ResetByEntry makes one step of a pass over all keys. The next step needs the cursor of the
@@ -156,9 +171,16 @@ func call[T any](ctx context.Context, c *Client, method, path string, query url.
 		return none, fmt.Errorf("the response of %s%s has more than %d bytes", c.base.Redacted(), path, maxResponseBytes)
 	}
 	if err := json.Unmarshal(text, &value); err != nil {
-		return none, fmt.Errorf("the response of %s%s is not that of an admin API: check the address (%w)", c.base.Redacted(), path, err)
+		return none, c.foreignResponse(path, err)
 	}
 	return value, nil
+}
+
+// errMissing is about a response such as {}, which another server may give to any call.
+var errMissing = errors.New("fields are missing")
+
+func (c *Client) foreignResponse(path string, err error) error {
+	return fmt.Errorf("the response of %s%s is not that of an admin API: check the address (%w)", c.base.Redacted(), path, err)
 }
 
 // send sends a call. Its error is an [*Error] if the response has an error status.

@@ -180,6 +180,10 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 
 		{"a negative number", limit("unit: day, requests_per_unit: -5"),
 			"4:48: 'requests_per_unit' is -5: want a whole number from 0 to 4503599627370495"},
+		{"a tag without a value", limit("unit: day, requests_per_unit: !a "),
+			"4:48: 'requests_per_unit' is a value with the tag !a: want a whole number from 0 to 4503599627370495"},
+		{"a tag in place of the file", "!a\n",
+			"1:1: the file is a value with the tag !a, not a map: begin with 'domain: <name>' and 'descriptors:'"},
 		{"a quoted number", limit(`unit: day, requests_per_unit: "5"`),
 			"4:48: 'requests_per_unit' is the text '5': remove the quotes: 'requests_per_unit: 5'"},
 		{"a list under rate_limit", "domain: d\ndescriptors:\n  - key: user\n    rate_limit:\n      - {" + day + "}\n",

@@ -153,6 +153,8 @@ func describe(n *yaml.Node) string {
 		return "the text '" + excerpt(n.Value) + "'"
 	case n.ShortTag() == "!!binary":
 		return "binary data"
+	case n.Value == "":
+		return "a value with the tag " + excerpt(n.Tag)
 	}
 	return excerpt(n.Value)
 }

@@ -1,4 +1,4 @@
-package rls
+package descriptors
 
 import (
 	"encoding/hex"
@@ -6,13 +6,13 @@ import (
 	"unicode/utf8"
 )
 
-// escaped returns value as valid UTF-8, injectively, so that two values never share a counter.
-// Rejecting invalid UTF-8 instead would let a client bypass its limits, because Envoy may let a
-// request pass after an error.
+// EscapeInvalidUTF8 returns value as valid UTF-8, injectively, so that two values never share a
+// counter. Rejecting invalid UTF-8 instead would let a client bypass its limits, because Envoy may
+// let a request pass after an error.
 //
 // An invalid byte becomes U+FFFD and its two hexadecimal digits. A U+FFFD that two such digits
 // follow is escaped in the same way. Other text is unchanged, so that patterns still match it.
-func escaped(value string) string {
+func EscapeInvalidUTF8(value string) string {
 	if utf8.ValidString(value) && !strings.Contains(value, "\uFFFD") {
 		return value
 	}

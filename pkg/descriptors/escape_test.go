@@ -1,17 +1,19 @@
-package rls
+package descriptors_test
 
 import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// unescaped is the inverse of escaped.
+// unescaped is the inverse of EscapeInvalidUTF8.
 func unescaped(text string) string {
 	var b strings.Builder
 	for text != "" {
 		rest, marked := strings.CutPrefix(text, "\uFFFD")
-		if marked && startsWithHex(rest) {
+		if marked && len(rest) > 1 && hexDigit(rest[0]) < 16 && hexDigit(rest[1]) < 16 {
 			b.WriteByte(16*hexDigit(rest[0]) + hexDigit(rest[1]))
 			text = rest[2:]
 			continue
@@ -22,6 +24,7 @@ func unescaped(text string) string {
 	return b.String()
 }
 
+// hexDigit returns the value of a lower-case hexadecimal digit, or 255.
 func hexDigit(c byte) byte { return byte(strings.IndexByte("0123456789abcdef", c)) }
 
 func TestInvalidUTF8SharesNoCounterWithItsEscape(t *testing.T) {
@@ -31,7 +34,7 @@ func TestInvalidUTF8SharesNoCounterWithItsEscape(t *testing.T) {
 	}
 	seen := map[string]string{}
 	for _, v := range values {
-		got := escaped(v)
+		got := descriptors.EscapeInvalidUTF8(v)
 		if other, taken := seen[got]; taken && other != v {
 			t.Errorf("%q and %q both become %q", v, other, got)
 		}
@@ -42,12 +45,12 @@ func TestInvalidUTF8SharesNoCounterWithItsEscape(t *testing.T) {
 	}
 }
 
-func FuzzEscapedValues(f *testing.F) {
+func FuzzEscapeInvalidUTF8(f *testing.F) {
 	f.Add("\xe9")
 	f.Add("\uFFFDe9")
 	f.Add("a\uFFFDb\xff\uFFFDc3")
 	f.Fuzz(func(t *testing.T, value string) {
-		got := escaped(value)
+		got := descriptors.EscapeInvalidUTF8(value)
 		if !utf8.ValidString(got) || unescaped(got) != value {
 			t.Errorf("%q became %q, which is %q", value, got, unescaped(got))
 		}
