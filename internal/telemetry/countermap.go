@@ -12,26 +12,51 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// A labelSet holds the label values of a counter in the order of its labels, such as domain,
-// rule, limit and enforced. The first two identify the rule. Values beyond its labels are empty.
-type labelSet [4]string
+// A labelSet holds the label values of a counter. Labels that the counter lacks are empty.
+type labelSet struct{ domain, rule, limit, enforced, result string }
 
 func (l labelSet) ruleID() descriptors.RuleID {
-	return descriptors.RuleID{Domain: l[0], Name: l[1]}
+	return descriptors.RuleID{Domain: l.domain, Name: l.rule}
+}
+
+// clone copies the label values that come from rules, so that replaced rules do not stay in memory.
+func (l labelSet) clone() labelSet {
+	l.domain, l.rule, l.limit = strings.Clone(l.domain), strings.Clone(l.rule), strings.Clone(l.limit)
+	return l
+}
+
+// values returns the values of the labels with names.
+func (l labelSet) values(names []string) []string {
+	values := make([]string, len(names))
+	for i, name := range names {
+		switch name {
+		case "domain":
+			values[i] = l.domain
+		case "rule":
+			values[i] = l.rule
+		case "limit":
+			values[i] = l.limit
+		case "enforced":
+			values[i] = l.enforced
+		case "result":
+			values[i] = l.result
+		}
+	}
+	return values
 }
 
 // A counterMap collects a counter for each label set. Unlike in a prometheus.CounterVec, a function
 // can select the counters to delete, and a lookup does not allocate.
 type counterMap struct {
 	desc   *prometheus.Desc
-	labels int // their number
+	labels []string // the names of its labels
 
 	mu     sync.RWMutex
 	counts map[labelSet]*atomic.Uint64
 }
 
 func newCounterMap(registry prometheus.Registerer, name, help string, labels ...string) *counterMap {
-	c := &counterMap{desc: prometheus.NewDesc(name, help, labels, nil), labels: len(labels), counts: map[labelSet]*atomic.Uint64{}}
+	c := &counterMap{desc: prometheus.NewDesc(name, help, labels, nil), labels: labels, counts: map[labelSet]*atomic.Uint64{}}
 	registry.MustRegister(c)
 	return c
 }
@@ -53,10 +78,7 @@ func (c *counterMap) insert(labels labelSet) *atomic.Uint64 {
 		return count
 	}
 	count := &atomic.Uint64{}
-	for i := range labels { // replaced rules must not stay in memory
-		labels[i] = strings.Clone(labels[i])
-	}
-	c.counts[labels] = count
+	c.counts[labels.clone()] = count
 	return count
 }
 
@@ -75,7 +97,7 @@ func (c *counterMap) Collect(to chan<- prometheus.Metric) {
 	c.mu.RLock()
 	all := make([]prometheus.Metric, 0, len(c.counts))
 	for labels, count := range c.counts {
-		all = append(all, scrape.Metric(c.desc, prometheus.CounterValue, float64(count.Load()), labels[:c.labels]...))
+		all = append(all, scrape.Metric(c.desc, prometheus.CounterValue, float64(count.Load()), labels.values(c.labels)...))
 	}
 	c.mu.RUnlock() // the receiver may be slow
 	for _, m := range all {

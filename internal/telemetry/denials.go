@@ -41,7 +41,7 @@ func (m *denialMetrics) count(o *rls.Observation, d *decide.Decision) {
 		if !v.Denied() {
 			continue
 		}
-		labels := labelSet{d.Domain, d.RuleName(), limitLabel(d, i)}
+		labels := labelSet{domain: d.Domain, rule: d.RuleName(), limit: limitLabel(d, i)}
 		if d.Hits == 0 {
 			m.peeks.add(labels, 1)
 		}
@@ -51,7 +51,7 @@ func (m *denialMetrics) count(o *rls.Observation, d *decide.Decision) {
 		if v.PenaltyBegan {
 			m.penalties.add(labels, 1)
 		}
-		labels[3] = strconv.FormatBool(o.Enforced(d))
+		labels.enforced = strconv.FormatBool(o.Enforced(d))
 		m.all.add(labels, 1)
 	}
 }
@@ -68,11 +68,10 @@ func (m *denialMetrics) removeStale(current map[descriptors.RuleID][]*descriptor
 func (c *counterMap) removeStaleLimits(current map[descriptors.RuleID][]*descriptors.Rule) {
 	c.removeIf(func(l labelSet) bool {
 		rules, known := current[l.ruleID()]
-		limit := l[2]
-		if limit == decide.OverrideName {
+		if l.limit == decide.OverrideName {
 			return !known
 		}
-		return !slices.ContainsFunc(rules, func(r *descriptors.Rule) bool { return hasLimit(r, limit) })
+		return !slices.ContainsFunc(rules, func(r *descriptors.Rule) bool { return hasLimit(r, l.limit) })
 	})
 }
 

@@ -88,8 +88,8 @@ func TestLongNamesOfLimitsStayDifferent(t *testing.T) {
 		t.Errorf("%d series, want one for each of two limits", n)
 	}
 	for l := range m.denials.all.counts {
-		if len(l[2]) > maxLimitNameBytes || !strings.HasPrefix(l[2], long[:180]) {
-			t.Errorf("label %q, want a prefix of the name in at most %d bytes", l[2], maxLimitNameBytes)
+		if len(l.limit) > maxLimitNameBytes || !strings.HasPrefix(l.limit, long[:180]) {
+			t.Errorf("label %q, want a prefix of the name in at most %d bytes", l.limit, maxLimitNameBytes)
 		}
 	}
 }

@@ -67,7 +67,7 @@ func (h *hitMetrics) count(d *decide.Decision) {
 	case deciding.Err != nil:
 		verdict = hitError
 	case deciding.Denied() && len(d.Verdicts) > 1:
-		h.deniedByLimit.add(labelSet{d.Domain, d.RuleName(), limitLabel(d, d.DecidingLimitIndex)}, uint64(d.Hits))
+		h.deniedByLimit.add(labelSet{domain: d.Domain, rule: d.RuleName(), limit: limitLabel(d, d.DecidingLimitIndex)}, uint64(d.Hits))
 		verdict = hitDeniedByLimit
 	case deciding.Denied():
 		verdict = hitDenied

@@ -40,16 +40,16 @@ func newLeaseMetrics(registry prometheus.Registerer) leaseMetrics {
 
 // count counts a descriptor under a rule with leases.
 func (l *leaseMetrics) count(d *decide.Decision) {
-	labels := labelSet{d.Domain, d.RuleName()}
+	labels := labelSet{domain: d.Domain, rule: d.RuleName()}
 	switch {
 	case d.Reason == decide.BadLeaseID:
 		l.badIDs.add(labels, 1)
 	case d.Reason == decide.TooManyLeases:
 		l.tooMany.add(labels, 1)
 	case d.EndsLease():
-		labels[2] = "ok"
+		labels.result = "ok"
 		if d.Reason == decide.StoreError || d.Reason == decide.StorePolicy {
-			labels[2] = "error"
+			labels.result = "error"
 		}
 		l.ends.add(labels, 1)
 	}

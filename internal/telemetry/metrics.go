@@ -144,7 +144,7 @@ func (m *Metrics) Observe(o *rls.Observation) {
 	}
 	m.leases.countGivenUpLeases(o)
 	if unmatched > 0 {
-		m.unmatched.add(labelSet{o.Domain}, uint64(unmatched))
+		m.unmatched.add(labelSet{domain: o.Domain}, uint64(unmatched))
 	}
 }
 
@@ -185,7 +185,7 @@ func (m *Metrics) Loaded(rules *descriptors.Rules, now time.Time, err error) {
 	m.hits.byRule.Reset(rules)
 	m.denials.removeStale(current)
 	m.leases.removeStale(current)
-	m.unmatched.removeIf(func(l labelSet) bool { return rules.Domain(l[0]) == nil })
+	m.unmatched.removeIf(func(l labelSet) bool { return rules.Domain(l.domain) == nil })
 }
 
 // Panicked counts a recovered panic.
