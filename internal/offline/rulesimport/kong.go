@@ -326,8 +326,7 @@ func (k *kong) scopeFlag(p *kongPlugin) {
 
 // send adds the --route that sends a scope.
 func (k *kong) send(line int, prefix, scope string) {
-	if strings.ContainsAny(prefix, ": '\"\\$`&;|<>()") {
-		k.note(line, "weir gen cannot route the prefix %s: give its Envoy route the entry (scope, %s)", prefix, scope)
+	if k.cannotRoute(line, prefix, "scope", scope) {
 		return
 	}
 	k.sent[prefix] = scope

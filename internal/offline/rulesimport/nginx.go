@@ -163,8 +163,10 @@ func (p *nginx) keyOf(line int, zone, key string) (path []descriptors.NodeSpec, 
 			flags = append(flags, fromFlag(key, "header", header))
 			optional = name
 		case strings.HasPrefix(name, "arg_") && name != "arg_":
-			path = append(path, entry(name, ""))
-			flags = append(flags, fmt.Sprintf("--from %s=query:%s", name, strings.TrimPrefix(name, "arg_")))
+			parameter := strings.TrimPrefix(name, "arg_")
+			key := p.sourceKey(name, "query", parameter)
+			path = append(path, entry(key, ""))
+			flags = append(flags, fromFlag(key, "query", parameter))
 			optional = name
 		default:
 			p.problem(line, "the zone %s counts by $%s, which is not a header, parameter, address, host, path or method of the request: "+
@@ -436,7 +438,7 @@ func (p *nginx) addRoutes(z *zone) {
 	for _, s := range p.scopes {
 		switch {
 		case s.has(z) && s.prefix != "" && p.servers < 2:
-			p.addRoute(s.prefix, z.constant+"=on")
+			p.addRoute(z.line, s.prefix, z.constant, "on")
 		case s.has(z):
 			p.note(z.line, "%s is under the zone %s: send the entry (%s, on) from the Envoy routes that it corresponds to", s.name,
 				z.name, z.constant)
@@ -447,8 +449,11 @@ func (p *nginx) addRoutes(z *zone) {
 }
 
 // addRoute adds a constant to the route for a prefix. weir gen accepts one --route for each prefix.
-func (p *nginx) addRoute(prefix, constant string) {
-	n := p.routeOf(prefix)
+func (p *nginx) addRoute(line int, prefix, key, value string) {
+	if p.cannotRoute(line, prefix, key, value) {
+		return
+	}
+	n, constant := p.routeOf(prefix), key+"="+value
 	if n < 0 {
 		p.flag("--route %s:%s", prefix, constant)
 		return
@@ -475,7 +480,7 @@ func (p *nginx) addExemptions() {
 			continue
 		}
 		if n := slices.IndexFunc(p.order, func(z *zone) bool { return z.isKnown && !s.has(z) && p.covers(z, s) }); n >= 0 {
-			p.addRoute(s.prefix, p.order[n].constant+"=off")
+			p.addRoute(p.order[n].line, s.prefix, p.order[n].constant, "off")
 		}
 	}
 }

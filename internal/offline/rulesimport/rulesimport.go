@@ -32,8 +32,9 @@ type Imported struct {
 	name     string // the file's name
 	found    int    // the problems found, also those that Problems has already
 	domains  []*domain
-	flags    []string // arguments of weir gen
-	additive bool     // all matching limits apply, not only the most specific one
+	flags    []string          // arguments of weir gen
+	sources  map[string]string // the header or parameter of each key from [Imported.sourceKey]
+	additive bool              // all matching limits apply, not only the most specific one
 }
 
 // A domain is a tree of rules.
@@ -97,12 +98,15 @@ func (i *Imported) flag(format string, values ...any) {
 // sourceKey returns the key for a header or a parameter of the query. kind is header or query. If
 // key has another source, sourceKey puts the kind before it.
 func (i *Imported) sourceKey(key, kind, name string) string {
-	taken := func(f string) bool {
-		return strings.HasPrefix(f, "--from "+key+"=") && f != fromFlag(key, kind, name)
-	}
-	for envoygen.IsKnownKey(key) || slices.Contains(importKeys, key) || slices.ContainsFunc(i.flags, taken) {
+	source := kind + ":" + name
+	taken := func() bool { other, found := i.sources[key]; return found && other != source }
+	for envoygen.IsKnownKey(key) || slices.Contains(importKeys, key) || taken() {
 		key = kind + "_" + key
 	}
+	if i.sources == nil {
+		i.sources = map[string]string{}
+	}
+	i.sources[key] = source
 	return key
 }
 
@@ -111,6 +115,16 @@ var importKeys = []string{"rule", "route", "scope", "consumer", "credential", "l
 
 // fromFlag returns the argument of weir gen for a key from a header or a parameter.
 func fromFlag(key, kind, name string) string { return fmt.Sprintf("--from %s=%s:%s", key, kind, name) }
+
+// cannotRoute reports whether no --route can have a prefix, and then notes what to do instead. weir
+// gen ends a prefix at a colon. The arguments in the comment have no quotes.
+func (i *Imported) cannotRoute(line int, prefix, key, value string) bool {
+	if !strings.ContainsAny(prefix, ": '\"\\$`&;|<>()") {
+		return false
+	}
+	i.note(line, "weir gen cannot route the prefix %s: give its Envoy route the entry (%s, %s)", prefix, key, value)
+	return true
+}
 
 // routeOf returns the index of the --route for a prefix among the flags, -1 if there is none.
 func (i *Imported) routeOf(prefix string) int {

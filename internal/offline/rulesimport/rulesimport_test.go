@@ -717,9 +717,11 @@ services:
 - {name: a, plugins: [{name: rate-limiting, config: {day: 5, limit_by: header, header_name: Remote_Address}}]}
 - {name: b, plugins: [{name: rate-limiting, config: {day: 5, limit_by: header, header_name: scope}}]}
 - {name: c, plugins: [{name: rate-limiting, config: {day: 5, limit_by: header, header_name: X-User}}]}
+- {name: d, plugins: [{name: rate-limiting, config: {day: 5, limit_by: header, header_name: header_scope}}]}
 `
 	nginxNames = "limit_conn_zone $http_lease zone=a:1m; limit_req_zone $http_path zone=b:1m rate=1r/s; limit_req_zone $uri zone=c:1m rate=2r/s; " +
-		"limit_req_zone $http_user_agent zone=d:1m rate=3r/s; limit_conn a 3; limit_req zone=b; limit_req zone=c; limit_req zone=d;"
+		"limit_req_zone $http_user_agent zone=d:1m rate=3r/s; limit_conn a 3; limit_req zone=b; limit_req zone=c; limit_req zone=d; " +
+		"limit_req_zone $http_header_path zone=e:1m rate=4r/s; limit_req zone=e;"
 )
 
 // A header or a parameter with the name of a key from another source has a key of its own. So a
@@ -731,8 +733,10 @@ func TestHeadersAndParametersDoNotTakeOtherKeys(t *testing.T) {
 	}{
 		gatewayNames: {EnvoyGateway, []string{"query_path=query:path", "rule=constant", "header_rule=header:rule", "user=header:user",
 			"query_user=query:user", "query_header_rule=query:header_rule"}},
-		kongNames:  {kongReader, []string{"header_remote_address=header:remote_address", "header_scope=header:scope", "x-user=header:x-user"}},
-		nginxNames: {nginxReader, []string{"header_lease=header:lease", "header_path=header:path", "user_agent=header:user-agent"}},
+		kongNames: {kongReader, []string{"header_remote_address=header:remote_address", "header_scope=header:scope", "header_header_scope=header:header_scope",
+			"x-user=header:x-user"}},
+		nginxNames: {nginxReader, []string{"header_lease=header:lease", "header_path=header:path", "header_header_path=header:header-path",
+			"user_agent=header:user-agent"}},
 	} {
 		imported, err := c.read("file", []byte(text))
 		must.Succeed(t, err)
@@ -745,6 +749,16 @@ func TestHeadersAndParametersDoNotTakeOtherKeys(t *testing.T) {
 		if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(c.want))) || len(imported.Problems) > 0 {
 			t.Errorf("%s\ngives --from %q, want %q; problems %v", text, got, c.want, imported.Problems)
 		}
+	}
+}
+
+// weir gen would end the prefix at the colon.
+func TestLocationWithAColonIsNotedInsteadOfRouted(t *testing.T) {
+	imported, err := nginxReader("file", []byte("http { limit_req_zone $host zone=a:1m rate=5r/s; server { location /v1:batch { limit_req zone=a; } location /z {} } }"))
+	must.Succeed(t, err)
+	const want = "file:1: weir gen cannot route the prefix /v1:batch: give its Envoy route the entry (a, on)\n"
+	if got := joined(imported.Notes); !strings.Contains(got, want) || slices.ContainsFunc(imported.flags, func(f string) bool { return strings.Contains(f, "/v1") }) {
+		t.Errorf("notes %s and flags %q, want %s and no route", got, imported.flags, want)
 	}
 }
 
