@@ -70,13 +70,18 @@ type adminKey struct {
 	Descriptor string `arg:"" optional:"" help:"The entries of the descriptor, such as user_id=42,action=login. Escape a comma or = in a value with a backslash."`
 }
 
+// checkDomain returns an error for a --domain that no rules can have.
+func checkDomain(domain string) error {
+	if utf8.ValidString(domain) {
+		return nil
+	}
+	return fmt.Errorf("--domain %q is not UTF-8, as rules are: correct it", domain)
+}
+
 // domain returns the domain of the flag, or the only one of the server's rules.
 func (k *adminKey) domain(ctx context.Context, c *client.Client) (string, error) {
-	switch {
-	case !utf8.ValidString(k.Domain):
-		return "", fmt.Errorf("--domain %q is not UTF-8, as rules are: correct it", k.Domain)
-	case k.Domain != "":
-		return k.Domain, nil
+	if k.Domain != "" {
+		return k.Domain, checkDomain(k.Domain)
 	}
 	status, err := c.Status(ctx)
 	if err != nil {

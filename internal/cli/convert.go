@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/weir-rls/weir/internal/offline/accesslog"
 	"github.com/weir-rls/weir/internal/terminal"
@@ -142,8 +141,6 @@ func (c *Convert) check() error {
 		return errors.New("convert needs --format envoy, nginx, json or csv")
 	case c.Domain == "":
 		return errors.New("convert needs --domain with the domain of the rules")
-	case !utf8.ValidString(c.Domain):
-		return fmt.Errorf("--domain %q is not UTF-8, as rules are: correct it", c.Domain)
 	case c.DeniedStatus < 100 || c.DeniedStatus > 599:
 		return fmt.Errorf("--denied-status=%d: want an HTTP status, from 100 to 599", c.DeniedStatus)
 	case len(c.Descriptors) == 0:
@@ -157,7 +154,7 @@ func (c *Convert) check() error {
 	case c.Duration != "" && c.EndTime == "":
 		return errors.New("--duration needs --end-time")
 	}
-	return nil
+	return checkDomain(c.Domain)
 }
 
 // parseDescriptor reads a --descriptor.

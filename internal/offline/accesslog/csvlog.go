@@ -142,11 +142,11 @@ func (j *jsonLog) next() (int64, Reason, error) {
 			continue
 		}
 		// The decoder would replace all invalid bytes alike.
-		line = []byte(descriptors.EscapeInvalidUTF8(string(line)))
+		text := descriptors.EscapeInvalidUTF8(string(line))
 		j.object = nil
-		decoder := json.NewDecoder(bytes.NewReader(line))
+		decoder := json.NewDecoder(strings.NewReader(text))
 		decoder.UseNumber()
-		if decoder.Decode(&j.object) != nil || j.object == nil || len(bytes.TrimSpace(line[decoder.InputOffset():])) > 0 {
+		if decoder.Decode(&j.object) != nil || j.object == nil || strings.TrimSpace(text[decoder.InputOffset():]) != "" {
 			return j.in.Number, NotJSON, nil
 		}
 		return j.in.Number, "", nil
